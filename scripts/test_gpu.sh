@@ -1,0 +1,70 @@
+#!/usr/bin/env bash
+# Runs the CUDA backend's tests and measurements on a machine with a GPU, from programs that were
+# built anywhere (preset cuda: cuda_test kernels_test model_golden_test model_exactness_test
+# cuda_bench), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
+# Correctness first, then compute-sanitizer, then measurement; the limits add up to less than 480 s.
+# usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+programs=${1:?usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]}
+result=${2:?usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]}
+commit=${3:-$(git rev-parse HEAD 2>/dev/null || echo unknown)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
+
+passed=0
+failed=0
+table=()
+# stage NAME SECONDS COMMAND...: passes or fails as a whole; its output is shown where it fails.
+stage() {
+  local name=$1 limit=$2 start=$SECONDS status=passed
+  shift 2
+  timeout "$limit" "$@" >"$work/$name.log" 2>&1 || status=FAILED
+  # A test that is skipped has shown nothing.
+  grep -q '^\[  PASSED  \] [1-9]' "$work/$name.log" || [[ $name == bench ]] || status=FAILED
+  if [[ $status == passed ]]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    tail -n 60 "$work/$name.log"
+  fi
+  table+=("$(printf '%-12s %4d s  %s' "$name" $((SECONDS - start)) $status)")
+}
+
+stage operations 105 "$programs/cuda_test"
+stage backend 20 "$programs/kernels_test" --gtest_filter='*/cuda'
+stage golden 30 "$programs/model_golden_test" --gtest_filter='*/cuda'
+stage exactness 120 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAGpu*'
+if command -v compute-sanitizer >/dev/null; then
+  for tool in "memcheck 50" "racecheck 100"; do
+    read -r name limit <<<"$tool"
+    stage "$name" "$limit" compute-sanitizer --tool "$name" --error-exitcode 9 \
+      "$programs/model_exactness_test" --gtest_filter='*OnAGpu*'
+  done
+else
+  table+=("compute-sanitizer: not installed, nothing checked")
+  failed=$((failed + 1))
+fi
+stage bench 40 "$programs/cuda_bench" "$work/bench.json"
+
+python3 - "$work/bench.json" "$result" "$commit" "$passed" "$failed" "${table[@]}" <<'PYTHON'
+import json, os, sys
+bench, result, commit, passed, failed, *table = sys.argv[1:]
+figures = json.load(open(bench)) if os.path.exists(bench) else {}
+figures["meta"] = {"commit": commit, "command": "scripts/test_gpu.sh PROGRAMS RESULT.json",
+                   "stages": table, "passed": int(passed), "failed": int(failed)}
+os.makedirs(os.path.dirname(result) or ".", exist_ok=True)
+with open(result, "w") as file:
+    json.dump(figures, file, indent=1)
+    file.write("\n")
+rows = {row["what"]: row for row in figures.get("kernels", [])}
+print(f"copy: {figures.get('copy_gb_s', 0):.0f} GB/s, read plus written")
+for what, row in rows.items():
+    if ", 1 rows" in what or ", 7 rows" in what:
+        print(f"{what:<56} {row['us']:8.2f} us {row['of_copy']:5.2f} of the copy")
+PYTHON
+printf '%s\n' "${table[@]}"
+echo "$passed passed, $failed failed"
+((failed == 0))

@@ -1,0 +1,50 @@
+#include "api/errors.h"
+
+#include <fmt/core.h>
+
+#include "api/json.h"
+
+namespace lagoon::api {
+
+ApiError invalid_field(std::string_view param, std::string_view message) {
+  return {.type = "Bad Request",
+          .message = fmt::format("1 validation error: {}: {}", param, message),
+          .param = std::string(param)};
+}
+
+ApiError invalid_body(std::string_view message) {
+  return {.type = "Bad Request", .message = fmt::format("1 validation error: body: {}", message)};
+}
+
+ApiError bad_value(std::string_view param, std::string message) {
+  return {.message = std::move(message), .param = std::string(param)};
+}
+
+ApiError from_error(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::kInvalidArgument:
+      return {.message = error.message};
+    case ErrorCode::kNotFound:
+      return {.status = 404, .type = "NotFoundError", .message = error.message};
+    case ErrorCode::kUnsupported:
+      return {.status = 501, .type = "NotImplementedError", .message = error.message};
+    case ErrorCode::kResourceExhausted:
+      return {.status = 429, .type = "TooManyRequestsError", .message = error.message};
+    case ErrorCode::kUnavailable:
+    case ErrorCode::kCancelled:
+      return {.status = 503, .type = "ServiceUnavailableError", .message = error.message};
+    case ErrorCode::kInternal:
+      break;
+  }
+  return {.status = 500, .type = "InternalServerError", .message = error.message};
+}
+
+std::string to_json(const ApiError& error) {
+  const std::string reason =
+      error.reason.empty() ? "" : R"(,"reason":)" + json_string(error.reason);
+  return fmt::format(R"({{"error":{{"message":{},"type":{},"param":{},"code":{}{}}}}})",
+                     json_string(error.message), json_string(error.type),
+                     error.param.empty() ? "null" : json_string(error.param), error.status, reason);
+}
+
+}  // namespace lagoon::api

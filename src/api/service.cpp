@@ -1,0 +1,291 @@
+#include "api/service.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <charconv>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "api/context.h"
+#include "api/generation.h"
+#include "api/json.h"
+#include "api/workers.h"
+#include "base/log.h"
+
+namespace lagoon::api {
+namespace {
+
+constexpr size_t kMaxWaitingBodies = 1024;  // requests not read yet; more are told to come back
+
+using Prepare = ApiResult<Prepared> (*)(const Context&, const Json&, const std::string& id);
+using AnswerBody = ApiResult<std::string> (*)(const Context&, const Json&, const std::string& id);
+
+struct Route {
+  std::string_view path;
+  std::string_view methods;  // of Allow
+  bool get;
+  // POST, one of these:
+  Prepare prepare = nullptr;    // starts a generation
+  AnswerBody answer = nullptr;  // is an answer by itself
+  std::string_view id_prefix = "req-";
+};
+
+constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
+constexpr std::string_view kPost = "POST, OPTIONS";
+constexpr std::string_view kPing = "/ping";  // GET or POST
+constexpr std::array<Route, 12> kRoutes = {{
+    {"/v1/chat/completions", kPost, false, prepare_chat, nullptr, "chatcmpl-"},
+    {"/v1/chat/completions/render", kPost, false, nullptr, render_chat, "chatcmpl-"},
+    {"/v1/completions", kPost, false, prepare_completion, nullptr, "cmpl-"},
+    {"/v1/completions/render", kPost, false, nullptr, render_completion, "cmpl-"},
+    {"/tokenize", kPost, false, nullptr, tokenize},
+    {"/detokenize", kPost, false, nullptr, detokenize},
+    {"/v1/models", kGet, true},
+    {"/health", kGet, true},
+    {"/metrics", kGet, true},
+    {"/version", kGet, true},
+    {kPing, "GET, HEAD, POST, OPTIONS", true},
+    {"/v1/models/", kGet, true},  // and a model's name
+}};
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (path == route.path) return &route;
+  }
+  const Route& model = kRoutes.back();
+  return path.starts_with(model.path) ? &model : nullptr;
+}
+
+// The client's name for its request, which net::Middleware has checked, or a random one.
+std::string request_id(const net::HttpRequest& request) {
+  const std::string_view given = request.header("X-Request-Id");
+  return given.empty() ? make_id("") : std::string(given);
+}
+
+// "%2F" is "/"; what is no such code stays.
+std::string percent_decoded(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    unsigned value = 0;
+    const char* begin = text.data() + i + 1;
+    if (text[i] == '%' && i + 2 < text.size() &&
+        std::from_chars(begin, begin + 2, value, 16).ptr == begin + 2) {
+      decoded += static_cast<char>(value);
+      i += 2;
+    } else {
+      decoded += text[i];
+    }
+  }
+  return decoded;
+}
+
+class HttpService : public Service {
+ public:
+  HttpService(Context context, MetricsRegistry& metrics)
+      : context_(std::move(context)),
+        metrics_(metrics),
+        // Twice as often: a stream that wrote since the last look is passed over once.
+        workers_(std::make_shared<Workers>(context_.options.workers,
+                                           context_.options.keep_alive / 2,
+                                           [this] { streams_.keep_alive(); })) {}
+  ~HttpService() override { workers_->stop(); }
+
+  void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) override;
+
+ private:
+  void get(const std::string& path, net::Responder& responder);
+  void refuse(const net::HttpRequest& request, const Route* route, net::Responder& responder);
+  void post(net::HttpRequest request, const Route& route,
+            const std::shared_ptr<net::Responder>& responder);
+  void read_and_start(const std::string& body, const Route& route, RequestLog log,
+                      const std::shared_ptr<net::Responder>& responder);
+
+  const Context context_;
+  MetricsRegistry& metrics_;
+  Streams streams_;
+  const std::shared_ptr<Workers> workers_;
+};
+
+void HttpService::handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) {
+  const Route* route = find_route(request.path);
+  const bool is_get = request.method == "GET" || request.method == "HEAD";
+  const bool is_post = request.method == "POST";
+  if (route != nullptr && request.method == "OPTIONS") {
+    responder->respond(204, "", "", {{"Allow", std::string(route->methods)}});
+  } else if (route != nullptr && is_post && (route->prepare || route->answer)) {
+    post(std::move(request), *route, responder);
+  } else if (route != nullptr && ((is_get && route->get) || (is_post && route->path == kPing))) {
+    get(request.path, *responder);
+  } else {
+    refuse(request, route, *responder);
+  }
+}
+
+void HttpService::get(const std::string& path, net::Responder& responder) {
+  constexpr std::string_view kJson = "application/json";
+  if (path == "/v1/models") {
+    responder.respond(200, kJson, models_json(context_));
+  } else if (path == "/metrics") {
+    responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());
+  } else if (path == "/version") {
+    responder.respond(200, kJson, fmt::format(R"({{"version":"{}"}})", LAGOON_VERSION));
+  } else if (path.starts_with("/v1/models/")) {
+    const auto model = model_json(
+        context_,
+        percent_decoded(std::string_view(path).substr(std::string_view("/v1/models/").size())));
+    if (const auto* error = std::get_if<ApiError>(&model)) {
+      respond_error(responder, *error);
+    } else {
+      responder.respond(200, kJson, std::get<std::string>(model));
+    }
+  } else if (path == "/health") {
+    const engine::Progress progress = context_.engine->progress();
+    Health health = context_.options.health ? context_.options.health() : Health();
+    if (progress.failed) health = {.ready = false, .phase = "failed", .percent = 0};
+    respond_health(responder, health, &progress);
+  } else {
+    responder.respond(200, "", "");  // /ping
+  }
+}
+
+void HttpService::refuse(const net::HttpRequest& request, const Route* route,
+                         net::Responder& responder) {
+  const RequestLog log("req-" + request_id(request), request.method, request.path);
+  if (route == nullptr) {
+    const ApiError error{.status = 404,
+                         .type = "NotFoundError",
+                         .message = fmt::format("There is no {} here.", request.path)};
+    log.done(404);
+    respond_error(responder, error);
+    return;
+  }
+  const ApiError error{.status = 405,
+                       .type = "MethodNotAllowedError",
+                       .message = fmt::format("{} does not take {}; it takes {}.", route->path,
+                                              request.method, route->methods)};
+  log.done(405);
+  responder.respond(405, "application/json", to_json(error),
+                    {{"Allow", std::string(route->methods)}});
+}
+
+void HttpService::post(net::HttpRequest request, const Route& route,
+                       const std::shared_ptr<net::Responder>& responder) {
+  RequestLog log(std::string(route.id_prefix) + request_id(request), request.method, request.path);
+  // Who leaves while the request waits for a worker spares it the work.
+  const auto gone = std::make_shared<std::atomic<bool>>(false);
+  responder->on_gone([gone] { *gone = true; });
+  auto task = [this, &route, log, responder, gone, body = std::move(request.body)] {
+    if (*gone) {
+      log.done(499);
+      return;
+    }
+    read_and_start(body, route, log, responder);
+  };
+  if (workers_->try_post(std::move(task), kMaxWaitingBodies)) return;
+  log.done(429);
+  respond_error(*responder, {.status = 429,
+                             .type = "TooManyRequestsError",
+                             .message = "Too many requests are waiting to be read."});
+}
+
+void HttpService::read_and_start(const std::string& body, const Route& route, RequestLog log,
+                                 const std::shared_ptr<net::Responder>& responder) {
+  const auto refuse_with = [&](const ApiError& error) {
+    log.done(error.status);
+    respond_error(*responder, error);
+  };
+  const auto json = parse_json(body);
+  if (!json.ok()) {
+    refuse_with(invalid_body(fmt::format("Invalid JSON: {}", json.error().message)));
+    return;
+  }
+  if (!json->is_object()) {
+    refuse_with(invalid_body("Input should be a JSON object."));
+    return;
+  }
+  if (route.answer != nullptr) {
+    auto answer = route.answer(context_, *json, log.id());
+    if (const auto* error = std::get_if<ApiError>(&answer)) {
+      refuse_with(*error);
+    } else {
+      log.done(200);
+      responder->respond(200, "application/json", std::move(std::get<std::string>(answer)));
+    }
+    return;
+  }
+  auto prepared = route.prepare(context_, *json, log.id());
+  if (const auto* error = std::get_if<ApiError>(&prepared)) {
+    refuse_with(*error);
+    return;
+  }
+  Generation::start(*context_.engine, workers_, streams_, std::move(std::get<Prepared>(prepared)),
+                    std::move(log), responder);
+}
+
+}  // namespace
+
+void respond_health(net::Responder& responder, const Health& health,
+                    const engine::Progress* progress) {
+  std::string body =
+      fmt::format(R"({{"status":"{}","phase":{},"percent":{})", health.ready ? "ok" : "unavailable",
+                  json_string(health.phase), health.percent);
+  if (progress != nullptr) {
+    body += fmt::format(
+        R"(,"running":{},"waiting":{},"kv_cache_usage":{:.4f},"seconds_since_progress":{:.3f})",
+        progress->running, progress->waiting, progress->kv_usage, progress->seconds_since_progress);
+  }
+  net::Headers headers;
+  if (!health.ready) headers.emplace_back("Retry-After", "1");
+  responder.respond(health.ready ? 200 : 503, "application/json", body + "}", std::move(headers));
+}
+
+std::vector<net::Endpoint> endpoints() {
+  std::vector<net::Endpoint> list;
+  for (const Route& route : kRoutes) {
+    const bool prefix = route.path.ends_with('/');
+    list.push_back({.path = fmt::format("{}{}", route.path, prefix ? "{name}" : ""),
+                    .methods = std::string(route.methods)});
+  }
+  return list;
+}
+
+Result<text::jinja::Dict> parse_template_kwargs(const std::string& json) {
+  if (json.empty()) return text::jinja::Dict();
+  const auto kwargs = parse_json(json);
+  if (!kwargs.ok() || !kwargs->is_object()) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("--default-chat-template-kwargs must be a JSON object such as "
+                    "{{\"enable_thinking\": true}}, and this is {}",
+                    kwargs.ok() ? "another JSON value" : "not JSON: " + kwargs.error().message)};
+  }
+  const text::jinja::Value values = to_value(*kwargs);
+  if (const auto fine = text::check_template_kwargs(values.dict()); !fine.ok()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--default-chat-template-kwargs: " + fine.error().message};
+  }
+  return values.dict();
+}
+
+Result<std::unique_ptr<Service>> Service::create(const ServiceOptions& options,
+                                                 engine::Engine& engine,
+                                                 const text::Tokenizer& tokenizer,
+                                                 const text::ChatTemplate& chat_template,
+                                                 MetricsRegistry& metrics) {
+  CHECK(!options.model_names.empty());
+  Context context;
+  context.options = options;
+  context.engine = &engine;
+  context.tokenizer = &tokenizer;
+  context.chat_template = &chat_template;
+  context.created = std::time(nullptr);
+  LAGOON_ASSIGN(context.default_template_kwargs,
+                parse_template_kwargs(options.default_template_kwargs));
+  return {std::make_unique<HttpService>(std::move(context), metrics)};
+}
+
+}  // namespace lagoon::api

@@ -1,0 +1,67 @@
+// The HTTP interface: OpenAI chat completions, completions and models, tokens, health and metrics
+// (docs/api.md). Parses and checks requests, renders and tokenises prompts, turns engine events
+// into responses; all on worker threads of its own (models, metrics and refusals are answered at
+// once).
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "net/middleware.h"
+#include "net/server.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace lagoon::api {
+
+// How far the program is.
+struct Health {
+  bool ready = true;  // whether requests are taken
+  std::string phase = "ready";
+  int percent = 100;  // of the phase
+};
+
+// The answer to /health: 200 where the program is ready, else 503; the body says more. Also for who
+// listens before there is a service. `progress`: the engine's, null where there is none yet.
+void respond_health(net::Responder& responder, const Health& health,
+                    const engine::Progress* progress);
+
+struct ServiceOptions {
+  std::vector<std::string> model_names;  // the first is echoed in responses; any is accepted
+  std::string model_root;                // shown as `root` in /v1/models
+  std::string default_template_kwargs;   // a JSON object, or ""
+  kernels::Sampling default_sampling;    // where a request does not say (generation_config.json)
+  bool force_include_usage = false;      // streams end with usage whether or not it is asked for
+  int workers = 2;
+  // A stream that was silent for so long gets a comment, so that nobody between here and the client
+  // takes it for dead. 0: never.
+  std::chrono::milliseconds keep_alive{10'000};
+  std::function<Health()> health;  // for /health, from any thread; null: ready
+};
+
+// Reads ServiceOptions::default_template_kwargs. An error names the option.
+Result<text::jinja::Dict> parse_template_kwargs(const std::string& json);
+
+// What a service answers, for the metrics.
+std::vector<net::Endpoint> endpoints();
+
+class Service {
+ public:
+  // All references outlive the service.
+  static Result<std::unique_ptr<Service>> create(const ServiceOptions& options,
+                                                 engine::Engine& engine,
+                                                 const text::Tokenizer& tokenizer,
+                                                 const text::ChatTemplate& chat_template,
+                                                 MetricsRegistry& metrics);
+  virtual ~Service() = default;
+  // For net::Server: may be called on its I/O thread.
+  virtual void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) = 0;
+};
+
+}  // namespace lagoon::api

@@ -1,0 +1,62 @@
+// For tests of the HTTP interface over real sockets, with an engine that says what the test tells
+// it.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/fake_engine.h"
+#include "api/json.h"
+#include "api/service.h"
+#include "net/test_client.h"
+
+namespace lagoon::api {
+
+inline constexpr const char* kHello = R"("messages":[{"role":"user","content":"Hello"}])";
+inline constexpr const char* kChat = "/v1/chat/completions";
+
+// The bundled one, with a token in front of plain texts as in the full-size models; loaded once.
+const text::Tokenizer& tokenizer();
+
+struct Response {
+  int status = 0;
+  std::string head;
+  std::string body;
+  std::shared_ptr<Json> parsed;  // the body, null where it is not JSON
+
+  Json& json() const { return *parsed; }
+};
+
+Response parse_response(const std::string& text);
+
+// The data of each event of a chunked stream.
+std::vector<std::string> events_of(const std::string& stream);
+
+std::string post(const std::string& path, const std::string& body);
+
+class ServiceTest : public ::testing::Test {
+ protected:
+  ServiceTest();
+  ~ServiceTest() override;
+
+  // Serves from now on with these variables of the template, as JSON.
+  void restart(const std::string& template_kwargs);
+  void restart(ServiceOptions options);
+
+  net::TestClient connect() { return net::TestClient(server_->port()); }
+  Response send(const std::string& request);
+  Response get(const std::string& path);
+  // A request that the engine does not get to see.
+  Response refused(const std::string& path, const std::string& body);
+
+  size_t asked_ = 0;  // requests sent by loops in a test
+  FakeEngine engine_;
+  MetricsRegistry metrics_;
+  std::unique_ptr<Service> service_;
+  std::unique_ptr<net::Server> server_;
+};
+
+}  // namespace lagoon::api

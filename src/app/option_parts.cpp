@@ -1,0 +1,185 @@
+#include "app/option_parts.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+
+namespace lagoon::app {
+namespace {
+
+// Explains the columns of the table; docs/bench.md has the same at greater length.
+constexpr const char* kBenchColumns = R"(Columns (each figure is the median over the repeats):
+  k          proposals per step (num_speculative_tokens); 0: no draft is loaded
+  streams    requests at a time
+  prompt     tokens of a prompt;  output  tokens of an answer
+  tok/s      decode speed of one request: (output - 1) / (time of its last token - of its first)
+  min..max   the same, of the slowest and the fastest request
+  total      decode speed of all streams together
+  TTFT       ms from sending a request to its first token
+  prefill    prompt / TTFT, tokens per second
+  accept     accepted drafts / drafted tokens, percent
+  acc/step   accepted drafts per step that verified drafts
+  tok/step   tokens emitted per such step: acc/step + 1, the one that the target adds itself
+  experts    distinct experts that a sparse layer reads in a decode step / rows of that step
+Below the table: acceptance by position, the share of steps in which the draft was accepted up to
+there. With --url the last five come from the server's /metrics, where it has vLLM's counters.)";
+
+Error usage_error(std::string message) {
+  return {ErrorCode::kInvalidArgument, std::move(message)};
+}
+
+// "1,4,8" or ".88,.69", each from `lowest` to `highest`.
+template <typename T>
+Result<std::vector<T>> parse_list(std::string_view option, std::string_view text, T lowest,
+                                  T highest) {
+  std::vector<T> list;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    T value{};
+    const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, value);
+    // A NaN lies between no bounds.
+    if (error != std::errc() || rest != text.data() + end ||
+        !(value >= lowest && value <= highest)) {
+      return usage_error(
+          fmt::format("{} must be numbers from {} to {} with commas between them, "
+                      "not '{}'",
+                      option, lowest, highest, text));
+    }
+    list.push_back(value);
+    begin = end + 1;
+  }
+  return list;
+}
+
+}  // namespace
+
+const CLI::Validator& not_empty() {
+  static const CLI::Validator kValidator(
+      [](const std::string& value) {
+        return value.empty() ? std::string("an empty value means nothing; leave the option out")
+                             : std::string();
+      },
+      "");
+  return kValidator;
+}
+
+void add_dummy_options(CLI::App& command, ModelOptions& options, ListTexts& lists) {
+  add(command, "--dummy-seed", options.dummy_seed, "Seed of --load-format dummy; default: 0", "N");
+  add(command, "--dummy-routing-overlap", options.dummy_routing_overlap,
+      "With --load-format dummy: the share of its experts that a row has in common with another "
+      "(real text: about 0.2 of 10 of 256); default: as many as independent rows",
+      "SHARE");
+  add(command, "--synthetic-acceptance", lists.synthetic_acceptance,
+      "Draws how many drafts are accepted instead of comparing them: the probability that drafts "
+      "1..i all are, for each i (.88,.69,.64,.59,.51,.39); the text means nothing",
+      "RATE,...")
+      ->check(not_empty());
+}
+
+void add_bench_options(CLI::App& command, BenchOptions& options, ListTexts& lists) {
+  add(command, "--url", options.url,
+      "Measure the OpenAI-compatible server at http://HOST:PORT instead of a MODEL", "URL")
+      ->check(not_empty());
+  add(command, "--served-model", options.served_model,
+      "The model's name in requests to the server; default: the first that it lists", "NAME")
+      ->check(not_empty());
+  command.add_flag("--chat", options.chat,
+                   "Send prompts as a user's message; default: raw completions");
+  add(command, "--input-len", options.input_length, "Tokens of a prompt; default: 2048", "N")
+      ->check(CLI::Range(8, 1 << 24));
+  add(command, "--output-len", options.output_length, "Tokens of an answer; default: 256", "N")
+      ->check(CLI::Range(2, 1 << 24));
+  add(command, "--warmup", options.warmup, "Rounds that are not counted; default: 1", "N")
+      ->check(CLI::Range(0, 1000));
+  add(command, "--repeats", options.repeats, "Rounds that are counted; default: 3", "N")
+      ->check(CLI::Range(1, 10000));
+  add(command, "--streams", lists.streams, "Requests at a time, a measurement each; default: 1",
+      "N,...")
+      ->check(not_empty());
+  add(command, "--k", lists.proposals,
+      "Proposals per step, a measurement each; default: num_speculative_tokens", "K,...")
+      ->check(not_empty());
+  add(command, "--temperature", options.temperature, "Default: 0, greedy", "T")
+      ->check(CLI::Range(0.0, 1e6));
+  add(command, "--seed", options.seed, "Of the prompts and of sampling; default: 0", "N");
+  command.add_flag("--stop-at-eos", options.stop_at_eos,
+                   "Let answers end early; default: every answer has --output-len tokens");
+  add(command, "--json", options.json, "Write all figures to this file", "FILE")
+      ->check(not_empty());
+  add(command, "--timeout", options.timeout, "Seconds that a server may be silent; default: 600",
+      "S")
+      ->check(CLI::Range(1, 86400));
+  command.footer(kBenchColumns);
+}
+
+void add_synth_options(CLI::App& command, SynthOptions& options) {
+  add(command, "--config", options.config,
+      "A config.json of a target or a draft, or a directory or bundled model that has one",
+      "CONFIG")
+      ->check(not_empty());
+  add(command, "--out", options.out, "The directory to write, new or empty", "DIR")
+      ->check(not_empty());
+  add(command, "--layers", options.layers,
+      "Target: its first N layers. Draft: for a target of N layers. Default: as the config says",
+      "N")
+      ->check(CLI::Range(1, 4096));
+  add(command, "--seed", options.seed, "The same seed gives the same weights; default: 0", "N");
+  add(command, "--dummy-routing-overlap", options.routing_overlap,
+      "As for --load-format dummy: the share of its experts that a row has in common with another",
+      "SHARE");
+  add(command, "--tokenizer", options.tokenizer,
+      "Directory or bundled model whose tokenizer is copied; default: the config's own", "DIR")
+      ->check(not_empty());
+  command.add_flag("--no-weights", options.no_weights,
+                   "Write config and tokenizer only, for --load-format dummy");
+}
+
+Result<void> finish_synthetic_acceptance(const ListTexts& lists, ModelOptions& options) {
+  if (lists.synthetic_acceptance.empty()) return {};
+  LAGOON_ASSIGN(options.synthetic_acceptance,
+                parse_list("--synthetic-acceptance", lists.synthetic_acceptance, 0.0, 1.0));
+  const std::vector<double>& rates = options.synthetic_acceptance;
+  if (options.speculative_config.empty()) {
+    return usage_error(
+        "--synthetic-acceptance acts on a draft, and there is none: add --speculative-config");
+  }
+  const auto rise = std::adjacent_find(rates.begin(), rates.end(),
+                                       [](double rate, double next) { return next > rate; });
+  if (rise != rates.end()) {
+    return usage_error(fmt::format(
+        "--synthetic-acceptance gives {:g} after {:g}; a rate is that of a draft and all before it "
+        "being accepted, so it never rises",
+        *(rise + 1), *rise));
+  }
+  return {};
+}
+
+Result<void> finish_bench_lists(const ListTexts& lists, BenchOptions& options) {
+  if (!lists.streams.empty()) {
+    LAGOON_ASSIGN(options.streams, parse_list("--streams", lists.streams, 1, 256));
+  }
+  if (!lists.proposals.empty()) {
+    LAGOON_ASSIGN(options.proposals, parse_list("--k", lists.proposals, 0, 1024));
+  }
+  const bool draft = !options.model.speculative_config.empty();
+  const auto& ks = options.proposals;
+  if (!draft && std::any_of(ks.begin(), ks.end(), [](int k) { return k > 0; })) {
+    return usage_error("--k asks for proposals, and there is no draft: add --speculative-config");
+  }
+  const int most = ks.empty() ? 0 : *std::max_element(ks.begin(), ks.end());
+  const size_t rates = options.model.synthetic_acceptance.size();
+  if (rates > 0 && !ks.empty() && most == 0) {
+    return usage_error("--synthetic-acceptance acts on drafts, and --k asks for none");
+  }
+  if (rates > 0 && static_cast<size_t>(most) > rates) {
+    return usage_error(
+        fmt::format("--synthetic-acceptance gives {} rates, and --k asks for {} "
+                    "proposals: give a rate for each",
+                    rates, most));
+  }
+  return {};
+}
+
+}  // namespace lagoon::app

@@ -1,0 +1,99 @@
+#include "checkpoint/find_model.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "checkpoint/file.h"
+#include "checkpoint/model_dir.h"
+
+namespace lagoon::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kParentLevels = 4;
+
+// Directories with a config.json in any of the places, each name once.
+std::vector<std::string> bundled_names(const std::vector<std::string>& places) {
+  std::vector<std::string> names;
+  for (const std::string& place : places) {
+    std::error_code error;
+    for (fs::directory_iterator at(place, error), end; !error && at != end; at.increment(error)) {
+      std::error_code unreadable;
+      if (fs::exists(at->path() / "config.json", unreadable))
+        names.push_back(at->path().filename().string());
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+std::string join(const std::vector<std::string>& texts) {
+  std::string joined;
+  for (const std::string& text : texts) joined += (joined.empty() ? "" : ", ") + text;
+  return joined;
+}
+
+Error not_found(const std::string& name, const std::vector<std::string>& places) {
+  const std::vector<std::string> names = bundled_names(places);
+  // "poolside/Laguna-S-2.1-NVFP4" may be meant as a name on a model hub.
+  if (std::count(name.begin(), name.end(), '/') == 1 && name.find_first_of("./") != 0)
+    return {ErrorCode::kNotFound,
+            fmt::format("no such directory: {}; Lagoon does not download models: give the "
+                        "directory of a downloaded one{}",
+                        in_quotes(name),
+                        names.empty() ? "" : ", or the name of a bundled one: " + join(names))};
+  if (!names.empty())
+    return {ErrorCode::kNotFound,
+            fmt::format("no such directory: {}; bundled models: {}", in_quotes(name), join(names))};
+  return {ErrorCode::kNotFound,
+          fmt::format("no such directory: {}; no bundled models were found in {}", in_quotes(name),
+                      join(places))};
+}
+
+}  // namespace
+
+std::vector<std::string> bundled_model_places(const std::string& program_directory) {
+  std::vector<std::string> places;
+  fs::path directory = program_directory;
+  for (int level = 0; level <= kParentLevels; ++level) {
+    places.push_back((directory / "models").string());
+    if (level == 0) places.push_back((directory.parent_path() / "share/lagoon/models").string());
+    if (directory == directory.parent_path()) break;
+    directory = directory.parent_path();
+  }
+  return places;
+}
+
+Result<std::string> find_model_in(const std::string& name, const std::vector<std::string>& places) {
+  if (name.empty()) return Error{ErrorCode::kInvalidArgument, "the name of the model is empty"};
+  std::error_code error;
+  const fs::file_status status = fs::status(name, error);
+  if (fs::is_directory(status)) return name;
+  if (fs::exists(status))
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("{} is a file; a model is a directory with config.json and "
+                             "safetensors files",
+                             name)};
+  // A name with a slash is a path: joined to a place it could lead out of it.
+  const bool plain = name.find('/') == std::string::npos && name != "." && name != "..";
+  for (const std::string& place : places) {
+    const fs::path candidate = fs::path(place) / name;
+    if (plain && fs::is_directory(candidate, error)) return candidate.string();
+  }
+  return not_found(name, places);
+}
+
+Result<std::string> find_model(const std::string& name) {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  std::vector<std::string> places;
+  if (!error) places = bundled_model_places(program.parent_path().string());
+  return find_model_in(name, places);
+}
+
+}  // namespace lagoon::checkpoint

@@ -1,0 +1,34 @@
+// Which files hold a model directory's weights: model.safetensors.index.json if there is one, else
+// model.safetensors or all of model*.safetensors.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lagoon::checkpoint {
+
+struct WeightFiles {
+  std::vector<std::string> shards;  // file names within the directory, sorted
+  // With an index: every tensor and the place of its shard in `shards`, sorted by name.
+  struct Entry {
+    std::string tensor;
+    size_t shard = 0;
+  };
+  bool indexed = false;
+  std::vector<Entry> entries;
+
+  // Null if the index does not name the tensor.
+  const Entry* find(std::string_view tensor) const;
+};
+
+// Errors: no weights at all, a malformed index, one that names a file outside the directory, a
+// shard that is not there (with or without an index: model-00002-of-00003 implies its sisters).
+Result<WeightFiles> find_weight_files(const std::string& directory);
+
+// "; the download is unfinished: NAME" if partial downloads lie in the directory, else empty.
+std::string unfinished_download_hint(const std::string& directory);
+
+}  // namespace lagoon::checkpoint

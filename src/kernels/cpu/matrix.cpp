@@ -1,0 +1,175 @@
+#include "kernels/cpu/matrix.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+
+#include "base/check.h"
+#include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/layout.h"
+#include "kernels/cpu/product.h"
+
+namespace lagoon::kernels::cpu {
+namespace {
+
+// The kernel for FP32 activations, and the one for BF16 activations where that is another.
+struct Kernels {
+  ProductKernel floats = nullptr;
+  ProductKernel dots = nullptr;
+};
+
+Kernels kernels_of(InstructionSet set) {
+  switch (set) {
+    case InstructionSet::kPortable:
+      return {product_portable};
+#if defined(__x86_64__)
+    case InstructionSet::kAvx2:
+      return {product_avx2};
+    case InstructionSet::kAvx512:
+      return {product_avx512};
+    case InstructionSet::kAvx512Bf16:
+      return {product_avx512, product_avx512bf16};
+#elif defined(__aarch64__)
+    case InstructionSet::kNeon:
+      return {product_neon};
+    case InstructionSet::kNeonBf16:
+      return {product_neon, product_neonbf16};
+#endif
+    default:
+      CHECK(false);
+  }
+}
+
+// Memory of one thread that grows and stays.
+template <typename T>
+class Scratch {
+ public:
+  T* get(int64_t n) {
+    if (n > size_) {
+      data_ = std::make_unique_for_overwrite<T[]>(n);
+      size_ = n;
+    }
+    return data_.get();
+  }
+
+ private:
+  std::unique_ptr<T[]> data_;
+  int64_t size_ = 0;
+};
+
+// The columns from the start of the last block, with zeros behind.
+void copy_tail(const Product& product, float* tail) {
+  const int64_t first = (product.columns - 1) / kBlockColumns * kBlockColumns;
+  for (int r = 0; r < product.m; ++r) {
+    float* row = tail + r * kBlockColumns;
+    const float* x = product.x + r * product.x_stride;
+    std::fill(std::copy(x + first, x + product.columns, row), row + kBlockColumns, 0.0f);
+  }
+}
+
+// Row r of x as pairs of BF16 numbers; false if BF16 cannot hold it.
+bool to_pairs(const Product& product, int r, uint32_t* pairs) {
+  const float* x = product.x + r * product.x_stride;
+  uint32_t rounded = 0;
+  for (int64_t k = 0; k + 2 <= product.columns; k += 2) {
+    const auto first = std::bit_cast<uint32_t>(x[k]);
+    const auto second = std::bit_cast<uint32_t>(x[k + 1]);
+    rounded |= first | second;
+    pairs[k / 2] = first >> 16 | (second & 0xffff0000u);
+  }
+  std::fill(pairs + product.columns / 2, pairs + product.pairs_stride, 0);
+  if (product.columns % 2 != 0) {
+    const auto last = std::bit_cast<uint32_t>(x[product.columns - 1]);
+    rounded |= last;
+    pairs[product.columns / 2] = last >> 16;
+  }
+  return (rounded & 0xffffu) == 0;
+}
+
+// Rows [begin, end) of a product.
+Product rows_of(Product product, int begin, int end) {
+  product.m = end - begin;
+  product.x += begin * product.x_stride;
+  product.y += begin * product.y_stride;
+  if (product.x_tail != nullptr) product.x_tail += begin * kBlockColumns;
+  if (product.x_pairs != nullptr) product.x_pairs += begin * product.pairs_stride;
+  return product;
+}
+
+// Rows that BF16 holds go to the dot products, whatever the other rows are.
+void multiply_by_class(const Kernels& kernels, Product product) {
+  thread_local Scratch<uint32_t> scratch;
+  thread_local Scratch<bool> exact_scratch;
+  product.pairs_stride = round_up(product.columns, kGroupColumns) / 2;
+  uint32_t* pairs = scratch.get(product.m * product.pairs_stride);
+  bool* exact = exact_scratch.get(product.m);
+  for (int r = 0; r < product.m; ++r)
+    exact[r] = to_pairs(product, r, pairs + r * product.pairs_stride);
+  product.x_pairs = pairs;
+  for (int begin = 0; begin < product.m;) {
+    int end = begin + 1;
+    while (end < product.m && exact[end] == exact[begin]) ++end;
+    (exact[begin] ? kernels.dots : kernels.floats)(rows_of(product, begin, end));
+    begin = end;
+  }
+}
+
+}  // namespace
+
+void Matrix::Free::operator()(std::byte* memory) const {
+  std::free(memory);
+}
+
+int64_t Matrix::bytes() const {
+  const int64_t scales =
+      block_scales_ ? panels() * ((columns_ + kBlockColumns - 1) / kBlockColumns) : 0;
+  return panels() * panel_bytes_ + scales * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t Matrix::panel_rows() {
+  return kPanelRows;
+}
+
+int64_t Matrix::panels() const {
+  return (rows_ + kPanelRows - 1) / kPanelRows;
+}
+
+const Matrix& as_matrix(const PackedWeight* weight) {
+  const auto* matrix = dynamic_cast<const Matrix*>(weight);
+  CHECK(matrix != nullptr);
+  return *matrix;
+}
+
+void multiply(const Matrix& matrix, const float* x, int64_t x_stride, int m, float* y,
+              int64_t y_stride, int64_t panel_begin, int64_t panel_end) {
+  CHECK(panel_begin >= 0 && panel_begin <= panel_end && panel_end <= matrix.panels());
+  if (m == 0 || panel_begin == panel_end) return;
+  Product product{.format = matrix.format_,
+                  .data = matrix.data_.get(),
+                  .panel_bytes = matrix.panel_bytes_,
+                  .block_scales = matrix.block_scales_.get(),
+                  .divisor = matrix.divisor_,
+                  .rows = matrix.rows_,
+                  .columns = matrix.columns_,
+                  .panel_begin = panel_begin,
+                  .panel_end = panel_end,
+                  .x = x,
+                  .x_stride = x_stride,
+                  .m = m,
+                  .y = y,
+                  .y_stride = y_stride};
+  thread_local Scratch<float> scratch;
+  if (product.columns % kGroupColumns != 0) {
+    float* tail = scratch.get(m * kBlockColumns);
+    copy_tail(product, tail);
+    product.x_tail = tail;
+  }
+  const Kernels kernels = kernels_of(selected());
+  if (kernels.dots == nullptr || product.format == Format::kFloat32) {
+    kernels.floats(product);
+  } else {
+    multiply_by_class(kernels, product);
+  }
+}
+
+}  // namespace lagoon::kernels::cpu

@@ -1,0 +1,33 @@
+// The functions of vectors.h with NEON.
+#include <arm_neon.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/vectors.h"
+
+namespace lagoon::kernels::cpu {
+namespace {
+
+constexpr int kLanes = 4;
+using Floats = float __attribute__((vector_size(4 * kLanes)));
+// Vectors of dimensions whose sums attention keeps in registers for up to three heads.
+constexpr int kDimVectors = 4;
+
+inline Floats multiply_add(Floats a, Floats b, Floats c) {
+  return vfmaq_f32(c, a, b);
+}
+
+}  // namespace
+}  // namespace lagoon::kernels::cpu
+
+// clang-format off: in this order
+#include "kernels/cpu/vectors.inl"
+#include "kernels/cpu/attend.inl"
+// clang-format on
+
+namespace lagoon::kernels::cpu {
+
+const Vectors kNeonVectors = LAGOON_VECTORS;
+
+}  // namespace lagoon::kernels::cpu

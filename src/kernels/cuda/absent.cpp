@@ -1,0 +1,17 @@
+// In place of the backend in builds without CUDA.
+#include "kernels/cuda/backend.h"
+
+namespace lagoon::kernels::cuda {
+
+bool built() {
+  return false;
+}
+
+Result<std::unique_ptr<Backend>> make_backend(Activations) {
+  return Error{
+      ErrorCode::kUnsupported,
+      "this build has no CUDA backend: build it on a machine with an NVIDIA GPU and nvcc, or "
+      "with -DLAGOON_CUDA=ON, or use --backend cpu"};
+}
+
+}  // namespace lagoon::kernels::cuda

@@ -1,0 +1,103 @@
+#include "kernels/cuda/backend.h"
+
+#include <cuda_runtime_api.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "kernels/cuda/matrix.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/state.h"
+
+namespace lagoon::kernels::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  explicit CudaBackend(std::unique_ptr<Device> device)
+      : device_(std::move(device)), machine_(*device_) {}
+  ~CudaBackend() override { device_->wait(); }
+
+  std::string_view name() const override { return "cuda"; }
+
+  Result<Weight> prepare(const HostMatrix& matrix) override {
+    LAGOON_ASSIGN(Weight weight, Matrix::pack(*device_, matrix));
+    return weight;
+  }
+
+  Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
+    LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));
+    return state;
+  }
+
+  void begin(State& state, const Batch& batch) override { as_cuda(state).begin(batch); }
+
+  void embed(State& state, const PackedWeight& table) override {
+    CudaState& cuda = as_cuda(state);
+    const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
+    if (cuda.rows() == 0) return;
+    read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
+  }
+
+  void attention_half(State& state, const AttentionLayer& layer) override {
+    cuda::attention_half(machine_, as_cuda(state), layer);
+  }
+
+  void ffn_half(State& state, const FfnLayer& layer) override {
+    cuda::ffn_half(machine_, as_cuda(state), layer);
+  }
+
+  void head_sample(State& state, const Head& head, std::span<const SampleRow> asked,
+                   const SampleResults& results) override {
+    cuda::head_sample(machine_, as_cuda(state), head, asked, results);
+  }
+
+  void draft_context(State& draft, const State& target, const DraftContext& context,
+                     std::span<const AttentionLayer> layers,
+                     std::span<const ContextRow> rows) override {
+    cuda::draft_context(machine_, as_cuda(draft), as_cuda(target), context, layers, rows);
+  }
+
+  ExpertUse expert_use(const State& state) const override {
+    const CudaState& cuda = as_cuda(state);
+    if (cuda.host_expert_use().has_value()) return *cuda.host_expert_use();
+    if (cuda.expert_use() == nullptr) return {};
+    int32_t use[2] = {};
+    read(use, cuda.expert_use(), sizeof use);
+    return {.layers = use[0], .distinct = use[1]};
+  }
+
+  void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
+    const CudaState& cuda = as_cuda(state);
+    CHECK(row >= 0 && row < cuda.rows());
+    CHECK(out.size() == static_cast<size_t>(cuda.shape().hidden));
+    read(out.data(), cuda.tap(tap) + int64_t{row} * cuda.shape().hidden, out.size_bytes());
+  }
+
+ private:
+  void read(void* to, const void* from, size_t bytes) const {
+    check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, machine_.stream()),
+                 "a copy from the device");
+    device_->wait();
+  }
+
+  std::unique_ptr<Device> device_;
+  Machine machine_;
+};
+
+}  // namespace
+
+bool built() {
+  return true;
+}
+
+Result<std::unique_ptr<Backend>> make_backend(Activations activations) {
+  if (activations != Activations::kBFloat16) {
+    return Error{ErrorCode::kUnsupported,
+                 "activations in FP32 are not for a GPU: use the backend ref or cpu"};
+  }
+  LAGOON_ASSIGN(std::unique_ptr<Device> device, Device::open());
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(device)));
+}
+
+}  // namespace lagoon::kernels::cuda

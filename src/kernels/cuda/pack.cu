@@ -1,0 +1,119 @@
+// Packs matrices as layout.h says, and reads them again. A thread packs the 16 columns of a lane in
+// one step of one row.
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+
+namespace lagoon::kernels::cuda {
+namespace {
+
+constexpr int kPackThreads = 256;
+
+__device__ uint32_t raw_value(const uint8_t* values, Packing packing, int64_t at) {
+  return packing == Packing::kBFloat16 ? reinterpret_cast<const uint16_t*>(values)[at] : values[at];
+}
+
+__device__ void pack_values(const uint8_t* values, int64_t raw_row, int64_t row, int64_t column,
+                            bool inside, const MatrixView& m, uint8_t* packed, int32_t* flag) {
+  const int64_t units = units_of(m.columns);
+  for (int i = 0; i < 16; ++i) {
+    const bool real = inside && column + i < m.columns;
+    const uint32_t value =
+        real ? raw_value(values, m.packing, raw_row * m.columns + column + i) : 0;
+    const int64_t at = value_offset(m.packing, place_of(row, column + i, units));
+    if (m.packing == Packing::kBFloat16) {
+      *reinterpret_cast<uint16_t*>(packed + at) = static_cast<uint16_t>(value);
+    } else {
+      if ((value & 0x7f) == 0x7f) *flag = 1;
+      packed[at] = static_cast<uint8_t>(value);
+    }
+  }
+}
+
+__device__ void pack_codes(const uint8_t* values, const uint8_t* scales, int64_t raw_row,
+                           int64_t row, int64_t column, bool inside, const MatrixView& m,
+                           uint8_t* packed, uint8_t* packed_scales) {
+  const bool real = inside && column < m.columns;  // columns are a multiple of 16
+  const Place place = place_of(row, column, units_of(m.columns));
+  const uint32_t scale = real ? scales[(raw_row * m.columns + column) / 16] & 0x7f : 0;
+  uint32_t words[2] = {};
+  for (int i = 0; i < 16 && scale != 0; ++i) {
+    const uint8_t byte = values[(raw_row * m.columns + column + i) / 2];
+    words[i / 8] |= spread_code(i % 2 == 0 ? byte & 15 : byte >> 4, i);
+  }
+  uint32_t* out = reinterpret_cast<uint32_t*>(packed) + code_word(place);
+  out[0] = words[0];
+  out[1] = words[1];
+  packed_scales[scale_offset(place)] = static_cast<uint8_t>(encode_scale(scale));
+}
+
+__global__ void pack_kernel(const uint8_t* values, const uint8_t* scales, int64_t first_row,
+                            int64_t rows, MatrixView m, uint8_t* packed, uint8_t* packed_scales,
+                            int32_t* flag) {
+  const int64_t groups = units_of(m.columns) * (kUnitColumns / 16);
+  const int64_t count = tiles_of(rows) * kTileRows * groups;
+  for (int64_t i = blockIdx.x * int64_t{kPackThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kPackThreads}) {
+    const int64_t raw_row = i / groups;
+    const int64_t column = i % groups * 16;
+    const bool inside = raw_row < rows;
+    if (m.packing == Packing::kNVFP4) {
+      pack_codes(values, scales, raw_row, first_row + raw_row, column, inside, m, packed,
+                 packed_scales);
+    } else {
+      pack_values(values, raw_row, first_row + raw_row, column, inside, m, packed, flag);
+    }
+  }
+}
+
+// One weight, as kernels/ref gives it.
+__device__ float weight_at(const MatrixView& m, int64_t row, int64_t column) {
+  const Place place = place_of(row, column, units_of(m.columns));
+  switch (m.packing) {
+    case Packing::kBFloat16:
+      return from_bits(
+          *reinterpret_cast<const uint16_t*>(m.values + value_offset(m.packing, place)));
+    case Packing::kFP8: {
+      const auto* scales = reinterpret_cast<const float*>(m.scales);
+      return e4m3_value(m.values[value_offset(m.packing, place)]) *
+             scales[row / 128 * units_of(m.columns) + column / 128];
+    }
+    default: {
+      const uint32_t word = reinterpret_cast<const uint32_t*>(m.values)[code_word(place)];
+      const uint32_t pair = code_pair(word, place.index % 8 / 2);
+      const uint32_t scaled = multiply_pairs(pair, scale_pair(m.scales[scale_offset(place)]));
+      const float value = from_bits(place.index % 2 == 0 ? scaled & 0xffff : scaled >> 16);
+      return value * kCodeFactor / m.divisor;
+    }
+  }
+}
+
+__global__ void read_rows_kernel(MatrixView m, const int32_t* ids, float* out) {
+  const int64_t row = blockIdx.x;
+  for (int64_t k = threadIdx.x; k < m.columns; k += blockDim.x) {
+    out[row * m.columns + k] = weight_at(m, ids[row], k);
+  }
+}
+
+}  // namespace
+
+int find_code() {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, read_rows_kernel);
+}
+
+void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t first_row,
+          int64_t rows, const MatrixView& matrix, uint8_t* packed, uint8_t* packed_scales,
+          int32_t* flag) {
+  const int64_t count = tiles_of(rows) * kTileRows * units_of(matrix.columns) * 8;
+  const auto blocks = static_cast<unsigned>(
+      ceil_divide(count, kPackThreads) < 65536 ? ceil_divide(count, kPackThreads) : 65536);
+  pack_kernel<<<blocks, kPackThreads, 0, stream>>>(values, scales, first_row, rows, matrix, packed,
+                                                   packed_scales, flag);
+}
+
+void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
+               float* out) {
+  read_rows_kernel<<<static_cast<unsigned>(rows), 256, 0, stream>>>(matrix, ids, out);
+}
+
+}  // namespace lagoon::kernels::cuda

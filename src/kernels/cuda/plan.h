@@ -1,0 +1,63 @@
+// How work is cut for the device: by sizes of the model and by positions, never by the number of
+// rows of a step, so that a row's bits do not depend on its company.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "kernels/cuda/layout.h"
+
+namespace lagoon::kernels::cuda {
+
+// The warps of a block of a product. Each takes a slice of the columns of a tile; the sums of the
+// slices are added in order.
+inline constexpr int kWarps = 8;
+
+struct Slices {
+  int slices = 1;  // of a tile: a power of two up to kWarps
+  int units = 1;   // of a slice; the last may have fewer, or none
+  LAGOON_DEVICE constexpr int tiles() const { return kWarps / slices; }  // of a block
+};
+// At least three units each where there are that many: their loads are on the way together.
+LAGOON_DEVICE constexpr Slices slices_of(int64_t columns) {
+  const int units = static_cast<int>(units_of(columns));
+  const int slices = units >= 24 ? 8 : units >= 12 ? 4 : units >= 6 ? 2 : 1;
+  return {slices, static_cast<int>(ceil_divide(units, slices))};
+}
+
+// Row tiles of eight that a block of a product serves with one reading of its weights.
+inline int row_tiles_of(int64_t rows) {
+  return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
+}
+
+// Rows up to which gate and up take one kernel, which reads both for every eight rows.
+inline constexpr int64_t kFusedGateRows = 8;
+
+// Keys are cut into chunks at fixed positions: in layers with a window every 128, in others every
+// 256 below 8,192, every 1,024 below 65,536, every 4,096 above. A chunk's sums are one partial
+// result; those of a row are combined in order.
+inline constexpr int kKeyBlock = 16;  // positions that a warp attends to at a time
+LAGOON_DEVICE constexpr int chunk_of(int window, int position) {
+  return window > 0         ? position / 128
+         : position < 8192  ? position / 256
+         : position < 65536 ? 32 + (position - 8192) / 1024
+                            : 88 + (position - 65536) / 4096;
+}
+LAGOON_DEVICE constexpr int chunk_begin(int window, int chunk) {
+  return window > 0   ? chunk * 128
+         : chunk < 32 ? chunk * 256
+         : chunk < 88 ? 8192 + (chunk - 32) * 1024
+                      : 65536 + (chunk - 88) * 4096;
+}
+LAGOON_DEVICE constexpr int lowest_position(int window, int position) {
+  return window == 0 || position < window ? 0 : position - window + 1;
+}
+// The chunks that a row at `position` sees.
+LAGOON_DEVICE constexpr int chunks_seen(int window, int position) {
+  return chunk_of(window, position) - chunk_of(window, lowest_position(window, position)) + 1;
+}
+
+// Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.
+inline constexpr int kQueryTile = 16;
+
+}  // namespace lagoon::kernels::cuda

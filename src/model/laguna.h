@@ -1,0 +1,38 @@
+// Loads a Laguna target, and the DFlash draft that belongs to it, onto a backend.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "base/result.h"
+#include "checkpoint/model_dir.h"
+#include "kernels/ops.h"
+#include "model/model.h"
+#include "model/random_weights.h"
+
+namespace lagoon::model {
+
+struct LoadOptions {
+  int slots = 1;           // sequences at a time
+  int max_rows = 512;      // rows of a step
+  int64_t max_length = 0;  // positions of a sequence; 0: the checkpoint's max_position_embeddings
+  int64_t pool_tokens =
+      0;  // positions that all sequences' pages hold together; 0: slots * max_length
+  // Of the target. The draft's keys and values are few, and proposals are worth the exact ones.
+  kernels::CacheType cache_type = kernels::CacheType::kActivations;
+  // Weights are made for the configs, and no tensor of either directory is looked at.
+  std::optional<RandomOptions> random = {};
+};
+
+// Whether the draft belongs to the target and, unless its weights are made, is complete: from
+// configs and tensor headers alone.
+Result<void> check_draft(const checkpoint::ModelDir& target, const checkpoint::ModelDir& draft,
+                         const LoadOptions& options);
+
+// `draft` may be null. Everything is checked against both configs and all tensor headers before a
+// weight is read; errors name file and tensor. The backend must outlive the model.
+Result<std::unique_ptr<Model>> load(const checkpoint::ModelDir& target,
+                                    const checkpoint::ModelDir* draft, kernels::Backend& backend,
+                                    const LoadOptions& options);
+
+}  // namespace lagoon::model
