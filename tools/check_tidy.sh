@@ -12,6 +12,7 @@ command -v clang-tidy-19 >/dev/null || {
 
 # A configuration of its own: compile commands without ccache and GCC's precompiled headers, which clang
 # would not understand. (A file that leans on a precompiled header is found here, too.)
+mkdir -p build
 cmake --preset test -B build/tidy -DLAGOON_CCACHE= -DLAGOON_FUZZ=ON -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >build/tidy.log 2>&1 || {
   cat build/tidy.log
   exit 1

@@ -9,6 +9,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 namespace {
@@ -260,6 +261,8 @@ __global__ void __launch_bounds__(kAttendWarps* kLanes) attend_kernel(Attention 
   constexpr int kElement = kFP8 ? 1 : 2;
   const int per_key_head = a.heads / a.cache.kv_heads;
   const int kv_head = blockIdx.y;
+  wait_for_others();
+  let_others_start();
   const Tile tile = find_tile(a, per_key_head);
   const int last_query = min(tile.first + kQueryTile, tile.queries) - 1;
   const int highest = tile.group.first_position + last_query / per_key_head;
@@ -309,6 +312,8 @@ __global__ void combine_kernel(Attention a, float value_scale) {
   const int dims = a.cache.head_dim;
   const int dim = threadIdx.x;
   const int head = blockIdx.x;
+  wait_for_others();
+  let_others_start();
   const int64_t row = a.first_row + blockIdx.y;
   const int chunks = chunks_seen(a.cache.window, a.rows.positions[row]);
   const float* from =
@@ -341,11 +346,8 @@ void attend_dim(Stream stream, const Attention& a) {
                   static_cast<unsigned>(a.cache.kv_heads), static_cast<unsigned>(a.query_tiles));
   // Scores in powers of two: exp2 is one instruction.
   const float scale = kLog2E / sqrtf(static_cast<float>(D)) * (a.cache.fp8 ? a.cache.k_scale : 1);
-  if (a.cache.fp8) {
-    attend_kernel<D, true><<<grid, kAttendWarps * kLanes, 0, stream>>>(a, scale);
-  } else {
-    attend_kernel<D, false><<<grid, kAttendWarps * kLanes, 0, stream>>>(a, scale);
-  }
+  const auto kernel = a.cache.fp8 ? attend_kernel<D, true> : attend_kernel<D, false>;
+  start(stream, kernel, grid, kAttendWarps * kLanes, 0, a, scale);
 }
 
 }  // namespace
@@ -355,8 +357,8 @@ void attend(Stream stream, const Attention& a) {
   if (a.cache.head_dim == 64) attend_dim<64>(stream, a);
   if (a.cache.head_dim == 128) attend_dim<128>(stream, a);
   const dim3 grid(static_cast<unsigned>(a.heads), static_cast<unsigned>(a.row_count));
-  combine_kernel<<<grid, static_cast<unsigned>(a.cache.head_dim), 0, stream>>>(
-      a, a.cache.fp8 ? a.cache.v_scale : 1);
+  start(stream, combine_kernel, grid, static_cast<unsigned>(a.cache.head_dim), 0, a,
+        a.cache.fp8 ? a.cache.v_scale : 1.0f);
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -49,7 +49,7 @@ Bits16* activate(Machine& machine, const SwiGlu& mlp, int64_t inner, int64_t hid
   const MatrixView& up = view_of(mlp.up.get(), inner, hidden);
   CHECK(gate.packing == up.packing);
   auto* h = machine.device.scratch_of<Bits16>(rows * padded(inner));
-  if (rows <= kFusedGateRows) {
+  if (rows <= kStreamedRows) {
     gate_and_up(machine.stream(), gate, up, x, rows, h);
     return h;
   }
