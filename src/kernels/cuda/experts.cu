@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Part part(args.hidden);
   const int warp = threadIdx.x / kLanes;
   const int groups = static_cast<int>(blocks_of(args.inner, args.hidden));
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const Routing& routing = args.routing;
   const int items = *routing.count * groups;
   int opened = blockIdx.x;
@@ -111,8 +111,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t tiles = tiles_of(args.hidden);
   const int groups = static_cast<int>(ceil_divide(tiles, kTiles * part.cut.tiles()));
   const int first_warp = part.in_block * part.cut.slices;
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const Routing& routing = args.routing;
   const int items = *routing.count * groups;
   // The first of the two tiles. Behind the last one, the last is read once more.

@@ -116,8 +116,8 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
   const int64_t first_row = blockIdx.y * int64_t{8 * N};
   const bool real = tile < tiles_of(m.rows);
   float sums[N][4] = {};
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   if (real) {
     const Bits16* x[N];
 #pragma unroll
@@ -140,8 +140,8 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
 }
 
 __global__ void swiglu_kernel(const float* gate, const float* up, int64_t inner, Bits16* h) {
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const int64_t n = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   const int64_t stride = padded(inner);
   if (n >= stride) return;

@@ -23,8 +23,8 @@ __global__ void __launch_bounds__(kMostExperts)
   const int expert = threadIdx.x;
   const int64_t row = blockIdx.x;
   uint64_t own = 0;
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   if (expert < experts) {
     scores[expert] = score_of(logits[row * experts + expert], softcap);
     own = rank_of(key_of(scores[expert] + bias[expert]), expert);
@@ -89,8 +89,8 @@ __device__ void sort_entries(const int32_t* of_entries, int entries, int experts
 
 __global__ void __launch_bounds__(kMostExperts)
     sort_kernel(int entries, int experts, const ExpertView* table, Routing routing, int32_t* use) {
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   sort_entries(routing.experts, entries, experts, table, routing, use);
 }
 
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kPerLane* kLanes)
   __shared__ int32_t chosen[kWarps * kLanes];
   const int lane = threadIdx.x % kLanes;
   const int row = threadIdx.x / kLanes;
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   if (row < rows) {
     uint32_t keys[kPerLane];
     float own[kPerLane];
@@ -168,8 +168,8 @@ __global__ void __launch_bounds__(kPerLane* kLanes)
 
 __global__ void add_routed_kernel(const float* mlp, const float* y, Routing routing, int top_k,
                                   float scale, int64_t hidden, float* residual, float* tap) {
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const int64_t row = blockIdx.y;
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (i >= hidden) return;

@@ -23,8 +23,8 @@ __device__ float block_sum(float x) {
 }
 
 __global__ void norm_kernel(Norm norm) {
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const int64_t row = blockIdx.x;
   const float* x = norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride;
   float squares = 0;
@@ -44,8 +44,8 @@ __global__ void norm_kernel(Norm norm) {
 
 __global__ void rotations_kernel(const __grid_constant__ Frequencies frequencies,
                                  const int32_t* positions, float* out) {
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const int pair = threadIdx.x;
   if (pair >= frequencies.pairs) return;
   const float angle = static_cast<float>(positions[blockIdx.x]) * frequencies.values[pair];
@@ -101,8 +101,8 @@ __global__ void store_kernel(Store s) {
   __shared__ float heads[kStoreWarps][kMostDim];
   const int lane = threadIdx.x % kLanes;
   float* head = heads[threadIdx.x / kLanes];
-  wait_for_others();
   let_others_start();
+  wait_for_others();
   const int index = blockIdx.y * kStoreWarps + static_cast<int>(threadIdx.x / kLanes);
   const int64_t row = blockIdx.x;
   const int dim = s.cache.head_dim;

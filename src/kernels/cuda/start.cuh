@@ -52,23 +52,32 @@ void start(Stream stream, void (*kernel)(Parameters...), dim3 grid, unsigned thr
   static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
 }
 
-// Blocks of a kernel that the device holds at a time. The first call lets it have so much shared
-// memory.
+// Lets a kernel have so much shared memory; the processors of the device.
 template <auto kKernel>
-unsigned resident_blocks(int threads, int shared_bytes) {
-  static const unsigned blocks = [&] {
+unsigned one_block_each(int shared_bytes) {
+  static const unsigned processors = [&] {
     int device = 0;
-    int processors = 1;
-    int each = 1;
+    int count = 1;
     static_cast<void>(cudaGetDevice(&device));
-    static_cast<void>(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device));
+    static_cast<void>(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
     static_cast<void>(
         cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
-    static_cast<void>(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        &each, kKernel, threads, static_cast<size_t>(shared_bytes)));
-    return static_cast<unsigned>(processors) * static_cast<unsigned>(each < 1 ? 1 : each);
+    return static_cast<unsigned>(count);
   }();
-  return blocks;
+  return processors;
+}
+
+// Blocks of a kernel that the device holds at a time.
+template <auto kKernel>
+unsigned resident_blocks(int threads, int shared_bytes) {
+  static const unsigned each = [&] {
+    int blocks = 1;
+    one_block_each<kKernel>(shared_bytes);
+    static_cast<void>(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, kKernel, threads, static_cast<size_t>(shared_bytes)));
+    return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
+  }();
+  return each * one_block_each<kKernel>(shared_bytes);
 }
 
 }  // namespace lagoon::kernels::cuda
