@@ -1,6 +1,6 @@
 // What runs on the device: each function puts one kernel, or two, on the stream and returns. Rows
 // of activations for products are BF16 with a distance of padded(columns), zero behind the columns.
-// Nothing here allocates or waits. Any error is kept by the runtime for Device::check().
+// Nothing here allocates or waits. Any error is kept by the runtime for Device::wait().
 #pragma once
 
 #include <cstdint>
@@ -39,6 +39,9 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
 // out[r] = row ids[r] of the matrix, [rows, columns] in FP32.
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out);
+
+// A token below zero is Row::proposal(place): becomes proposals[place].
+void resolve_proposals(Stream stream, const int32_t* proposals, int32_t* tokens, int64_t rows);
 
 // ---- matrix.cu
 
@@ -226,6 +229,7 @@ struct Draw {
   float min_p = 0;
   int32_t row = 0;       // of the step
   int32_t position = 0;  // that the token will have
+  int32_t place = 0;     // of the token among the proposals
   int32_t given = -1;
   int32_t logprobs = -1;
   int64_t logprobs_at = 0;  // its first entry
@@ -245,9 +249,10 @@ struct Logprob {
 // the step.
 void change_logits(Stream stream, const float* logits, int64_t vocab, const Draw* draws,
                    int64_t rows, const int32_t* step_tokens, float* changed);
-// tokens[i] from changed[i] where draws[i] has mask or rules, else from logits[i], [rows, vocab].
+// tokens[i] from changed[i] where draws[i] has mask or rules, else from logits[i], [rows, vocab];
+// also into proposals[draws[i].place], if there are any.
 void sample(Stream stream, const float* logits, const float* changed, int64_t vocab,
-            const Draw* draws, int64_t rows, int32_t* tokens);
+            const Draw* draws, int64_t rows, int32_t* tokens, int32_t* proposals);
 // Log-probabilities of tokens[i] and the best under logits[i], of rows that ask for them.
 void log_probabilities(Stream stream, const float* logits, int64_t vocab, const Draw* draws,
                        int64_t rows, const int32_t* tokens, Logprob* out);

@@ -65,6 +65,12 @@ LAGOON_DEVICE constexpr int lowest_position(int window, int position) {
 LAGOON_DEVICE constexpr int chunks_seen(int window, int position) {
   return chunk_of(window, position) - chunk_of(window, lowest_position(window, position)) + 1;
 }
+// The most chunks that a row below `positions` sees. A window of any place may begin at the end of
+// a chunk.
+LAGOON_DEVICE constexpr int most_chunks_seen(int window, int positions) {
+  return window == 0 ? chunks_seen(0, positions - 1)
+                     : static_cast<int>(ceil_divide(window - 1, chunk_begin(window, 1))) + 1;
+}
 
 // Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.
 inline constexpr int kQueryTile = 16;
