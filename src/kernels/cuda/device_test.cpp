@@ -14,6 +14,7 @@
 #include "kernels/cuda/backend.h"
 #include "kernels/cuda/layer_rig.h"
 #include "kernels/cuda/matrix.h"
+#include "kernels/cuda/plan.h"
 #include "kernels/ref/backend.h"
 #include "kernels/sampling.h"
 #include "kernels/test_weights.h"
@@ -130,7 +131,10 @@ TEST_F(Products, GateAndUpGiveTheSameBitsEitherWay) {
     // What is written behind the columns counts, too.
     Bits16* fused = to_device(std::vector<Bits16>(count, 1));
     Bits16* split = to_device(std::vector<Bits16>(count, 2));
-    gate_and_up(device_->stream(), gate->view(), up->view(), x, kRows, fused);
+    for (int64_t r = 0; r < kRows; r += kStreamedRows) {
+      gate_and_up(device_->stream(), gate->view(), up->view(), x + r * padded(kColumns),
+                  std::min(kStreamedRows, kRows - r), fused + r * padded(kInner));
+    }
     auto* gated = device_->scratch_of<float>(kRows * kInner);
     auto* raised = device_->scratch_of<float>(kRows * kInner);
     const Product products[] = {{.matrix = gate->view(), .y = gated, .y_stride = kInner},

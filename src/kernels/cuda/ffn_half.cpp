@@ -27,7 +27,7 @@ struct Sizes {
 struct Buffers {
   Bits16* normed;
   Bits16* h;              // of the dense or shared feed-forward
-  float *gated, *raised;  // for more than kFusedGateRows
+  float *gated, *raised;  // for more than kStreamedRows
   float* shared;          // its output beside experts
   float* logits;          // of the router
   Routing routing;
@@ -36,8 +36,8 @@ struct Buffers {
   Buffers(Cutter& cutter, const Sizes& sizes, int64_t rows)
       : normed(cutter.take<Bits16>(rows * padded(sizes.hidden))),
         h(cutter.take<Bits16>(rows * padded(sizes.inner))),
-        gated(cutter.take<float>(rows > kFusedGateRows ? rows * sizes.inner : 0)),
-        raised(cutter.take<float>(rows > kFusedGateRows ? rows * sizes.inner : 0)),
+        gated(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
+        raised(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
         shared(cutter.take<float>(sizes.experts > 0 ? rows * sizes.hidden : 0)),
         logits(cutter.take<float>(rows * sizes.experts)) {
     const int64_t entries = rows * sizes.top_k;
@@ -65,7 +65,7 @@ void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buf
   const MatrixView& gate = view_of(mlp.gate.get(), sizes.inner, sizes.hidden);
   const MatrixView& up = view_of(mlp.up.get(), sizes.inner, sizes.hidden);
   CHECK(gate.packing == up.packing);
-  if (rows <= kFusedGateRows) {
+  if (rows <= kStreamedRows) {
     gate_and_up(machine.stream(), gate, up, b.normed, rows, b.h);
     return;
   }

@@ -58,13 +58,20 @@ inline constexpr int kMostProducts = 4;
 // Products of the same rows; matrices of the same columns.
 void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows);
 
-// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)]. Both matrices of one packing.
+// ---- stream.cu
+
+// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
+// matrices of one packing.
 void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                  int64_t rows, Bits16* h);
-// The same bits from products that are there, [rows, inner] each: for more rows than
-// kFusedGateRows, where multiply() reads a matrix less often.
+// ---- matrix.cu
+
+// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
+// reads a matrix less often.
 void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
                  Bits16* h);
+
+// ---- experts.cu
 
 struct ExpertView {
   MatrixView gate, up, down;
@@ -154,6 +161,8 @@ struct Store {
   RowsView rows;
 };
 void rotate_and_store(Stream stream, const Store& store);
+
+// ---- routing.cu
 
 inline constexpr int kMostExperts = 1024;
 // The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
