@@ -189,18 +189,22 @@ void measure_experts(Bench& bench, const Bits16* x, Bits16* h, float* y) {
                                .slots = device.scratch_of<int32_t>(2 * kExperts + 2),
                                .count = device.scratch_of<int32_t>(1),
                                .views = device.scratch_of<ExpertView>(kExperts)};
-      route(device.stream(), device_logits, device_bias, table, rows, kExperts, kTopK, 0, routing,
-            use);
+      const RouteArgs args = {.logits = device_logits,
+                              .bias = device_bias,
+                              .table = table,
+                              .rows = rows,
+                              .experts = kExperts,
+                              .top_k = kTopK,
+                              .routing = routing,
+                              .use = use};
+      route(device.stream(), args);
       device.wait();
       int32_t counts[2] = {};
       check_device(copy_now(counts, use, sizeof counts, cudaMemcpyDeviceToHost), "a copy");
       distinct += counts[1];
       routings.push_back(routing);
       if (turn == 0) {
-        const double seconds = bench.time(40, [&](int) {
-          route(device.stream(), device_logits, device_bias, table, rows, kExperts, kTopK, 0,
-                routing, use);
-        });
+        const double seconds = bench.time(40, [&](int) { route(device.stream(), args); });
         bench.report(fmt::format("route, {} rows", rows), seconds, 0);
       }
     }

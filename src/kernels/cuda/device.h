@@ -76,7 +76,7 @@ class Cutter {
   int64_t used_ = 0;
 };
 
-class Graphs;
+class CudaState;
 
 class Device {
  public:
@@ -104,9 +104,10 @@ class Device {
   bool failed() const { return failure_.has_value(); }
   const Error* failure() const { return failure_ ? &*failure_ : nullptr; }
 
-  // Whether steps may become graphs, and those of which a section is open (graphs.h).
+  // Whether steps may become graphs (graphs.h), and the state whose operations are collected for
+  // one, if any.
   bool uses_graphs = true;
-  Graphs* open_graphs = nullptr;
+  CudaState* collecting = nullptr;
 
   // For weights.
   Arena weights{int64_t{64} << 20, int64_t{512} << 20};
