@@ -13,9 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "app/progress_lines.h"
 #include "app/speculative_config.h"
 #include "base/log.h"
 #include "checkpoint/config.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/model_dir.h"
 #include "checkpoint/quantization.h"
 #include "kernels/cpu/backend.h"
@@ -36,7 +38,9 @@ void print_line(FILE* lines, const std::string& line) {
   std::fflush(lines);
 }
 
+// A snapshot of the hub cache is named after its repository.
 std::string directory_name(const std::string& path) {
+  if (const auto snapshot = checkpoint::hub_snapshot_of(path)) return snapshot->repository;
   const auto absolute = std::filesystem::absolute(path).lexically_normal();
   return (absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename())
       .string();
@@ -70,7 +74,7 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
   if (options.speculative_config.empty()) return std::optional<Draft>();
   LAGOON_ASSIGN(SpeculativeConfig config, parse_speculative_config(options.speculative_config));
   if (options.proposals >= 0) config.proposals = options.proposals;
-  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(config.model));
+  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(config.model, config.revision));
   LAGOON_ASSIGN(auto directory, open_model(options, path));
   LAGOON_ASSIGN(const auto draft, checkpoint::parse_draft_config(
                                       directory.config_json(), directory.file_path("config.json")));
@@ -302,7 +306,7 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   FILE* const lines = surroundings.lines;
   const int threads = thread_count(options.threads);
   const int proposals = draft == nullptr ? 0 : draft->proposals;
-  LAGOON_ASSIGN(const model::LoadOptions load, load_options(options, config));
+  LAGOON_ASSIGN(model::LoadOptions load, load_options(options, config));
   loaded.threads = threads;
   loaded.proposals = proposals;
   // A draft that is asked for no proposals takes no memory, but what is wrong with it is said.
@@ -310,10 +314,17 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
     LAGOON_RETURN_IF_ERROR(model::check_draft(target, draft->directory, load));
   }
   LAGOON_ASSIGN(loaded.backend, make_backend(options, threads));
+  checkpoint::LoadProgress own_progress;
+  load.progress = surroundings.progress != nullptr ? surroundings.progress : &own_progress;
+  std::optional<ProgressLines> progress_lines(
+      std::in_place, surroundings.progress_lines != nullptr ? surroundings.progress_lines : lines,
+      *load.progress);
   const auto start = std::chrono::steady_clock::now();
   LAGOON_ASSIGN(auto model, model::load(target, proposals > 0 ? &draft->directory : nullptr,
                                         *loaded.backend, load));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  progress_lines.reset();
+  if (!options.dummy) print_line(lines, summary(load.progress->state()));
   const model::ModelInfo info = model->info();
   if (loaded.tokenizer->vocab_size() > info.vocab) {
     return Error{ErrorCode::kInvalidArgument,
@@ -453,7 +464,7 @@ Result<SamplingDefaults> parse_generation_config(const std::string& json, const 
 
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings) {
-  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(options.model));
+  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(options.model, options.revision));
   LAGOON_ASSIGN(const auto target, open_model(options, path));
   LAGOON_ASSIGN(const auto config, checkpoint::parse_target_config(
                                        target.config_json(), target.file_path("config.json")));

@@ -9,6 +9,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "checkpoint/config.h"
+#include "checkpoint/load_progress.h"
 #include "engine/engine.h"
 #include "kernels/ops.h"
 #include "text/chat_template.h"
@@ -39,10 +40,12 @@ struct LoadedModel {
 
 // What load_model() takes from its caller.
 struct LoadSurroundings {
-  std::string served_name = {};  // labels the engine's metrics; "": the model's own name
-  FILE* lines = stdout;          // what was loaded, one line each, as it goes
+  std::string served_name = {};    // labels the engine's metrics; "": the model's own name
+  FILE* lines = stdout;            // what was loaded, one line each, as it goes
+  FILE* progress_lines = nullptr;  // how far it is; null: where the other lines go
   std::shared_ptr<MetricsRegistry> metrics = std::make_shared<MetricsRegistry>();
-  bool log_stats = false;  // the engine logs speed and load every ten seconds
+  bool log_stats = false;                        // the engine logs speed and load every ten seconds
+  checkpoint::LoadProgress* progress = nullptr;  // how far it is; null: nobody asks
 };
 
 // Errors are one sentence.

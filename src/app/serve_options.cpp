@@ -180,9 +180,9 @@ void group_options(CLI::App& command) {
   using Names = std::vector<const char*>;
   const std::vector<std::pair<const char*, Names>> groups = {
       {"Model",
-       {"--model", "--served-model-name", "--max-model-len", "--speculative-config", "--tokenizer",
-        "--default-chat-template-kwargs", "--generation-config", "--override-generation-config",
-        "--trust-remote-code"}},
+       {"--model", "--revision", "--served-model-name", "--max-model-len", "--speculative-config",
+        "--tokenizer", "--default-chat-template-kwargs", "--generation-config",
+        "--override-generation-config", "--trust-remote-code"}},
       {"Computing and memory",
        {"--backend", "--threads", "--max-num-seqs", "--max-num-batched-tokens", "--kv-cache-dtype",
         "--kv-cache-memory-bytes", "--gpu-memory-utilization", "--enable-prefix-caching",
