@@ -67,6 +67,11 @@ class CudaBackend final : public Backend {
     return {.layers = use[0], .distinct = use[1]};
   }
 
+  std::optional<DeviceMemory> device_memory() const override {
+    if (device_->shares_host_memory()) return std::nullopt;
+    return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
+  }
+
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
     const CudaState& cuda = as_cuda(state);
     CHECK(row >= 0 && row < cuda.rows());
