@@ -312,6 +312,9 @@ class Backend {
 
   // What the device has; none where it shares the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  // Bytes per second that the device's memory copies, read and written together, measured now; none
+  // where computing reads the host's memory.
+  virtual std::optional<double> measure_read_rate() const { return std::nullopt; }
 
   // For tests: tap i of row r of the last step, [hidden].
   virtual void read_tap(const State& state, int tap, int row, std::span<float> out) const = 0;

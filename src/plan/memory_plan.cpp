@@ -296,7 +296,9 @@ std::string refusal(const Demand& demand, const Machine& machine, const Attempt&
     text += " No option makes it fit: free memory, or take a smaller checkpoint.";
   }
   const std::string holders = describe(machine.holders);
-  if (!holders.empty() && failed.fault != Fault::kUtilization) text += fmt::format(" {}.", holders);
+  const bool others = failed.fault != Fault::kUtilization &&
+                      (failed.fault != Fault::kPool || demand.pool_bytes == 0);
+  if (!holders.empty() && others) text += fmt::format(" {}.", holders);
   return text;
 }
 

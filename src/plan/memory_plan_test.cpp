@@ -202,6 +202,18 @@ TEST(MemoryPlan, TheLaterRevision) {
   EXPECT_THAT(refusal, HasSubstr("Free memory on device cpu (112.00/121.69 GiB)"));
 }
 
+TEST(MemoryPlan, PositionsOfFullLayers) {
+  checkpoint::TargetConfig config;
+  config.kv_heads = 8;
+  config.head_dim = 128;
+  for (int i = 0; i < 48; ++i) config.layers.push_back({.sliding = i % 4 != 0, .sparse = true});
+  using kernels::CacheType;
+  EXPECT_EQ(position_bytes(config, CacheType::kActivations), 12 * 2 * 8 * 128 * 2);
+  // Laguna-S: 6 GiB of FP8 are a full context of 262,144.
+  EXPECT_EQ(pool_positions(6 * kGiB, config, CacheType::kFP8), 262144);
+  EXPECT_EQ(pool_positions(6 * kGiB - 1, config, CacheType::kFP8), 262144 - 64);
+}
+
 TEST(MemoryPlan, TheReserve) {
   EXPECT_EQ(host_reserve(kGiB), kGiB / 4);
   EXPECT_EQ(host_reserve(100 * kGiB), 3 * kGiB);

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
@@ -70,6 +71,30 @@ class CudaBackend final : public Backend {
   std::optional<DeviceMemory> device_memory() const override {
     if (device_->shares_host_memory()) return std::nullopt;
     return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
+  }
+
+  std::optional<double> measure_read_rate() const override {
+    constexpr size_t kBytes = size_t{256} << 20;
+    constexpr int kCopies = 10;
+    uint8_t* memory = nullptr;
+    if (cudaMalloc(reinterpret_cast<void**>(&memory), 2 * kBytes) != cudaSuccess) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    const auto copy = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        check_device(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
+                                     machine_.stream()),
+                     "a copy on the device");
+      }
+      device_->wait();
+    };
+    copy(1);
+    const auto begin = std::chrono::steady_clock::now();
+    copy(kCopies);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    cudaFree(memory);
+    return 2.0 * kBytes * kCopies / seconds.count();
   }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
