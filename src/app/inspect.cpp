@@ -14,6 +14,7 @@
 #include "app/make_backend.h"
 #include "app/plan_memory.h"
 #include "checkpoint/config.h"
+#include "checkpoint/weight_reader.h"
 #include "plan/family.h"
 #include "plan/memory_plan.h"
 #include "plan/pair.h"
@@ -100,7 +101,9 @@ Result<Report> make_report(const InspectOptions& options) {
   report.batched_tokens = options.model.max_batched_tokens;
   LAGOON_ASSIGN(report.demand, make_demand(options.model, report.config, *backend));
   report.demand.weights = report.target.inventory;
+  report.demand.staging_bytes = static_cast<int64_t>(checkpoint::ReadOptions().staging_bytes);
   if (report.draft) {
+    report.demand.staging_bytes *= 2;  // both are read ahead
     report.demand.draft = report.draft_config;
     report.demand.draft_weights = report.draft->inventory;
   }

@@ -274,10 +274,6 @@ void print_model(const ModelOptions& options, const PlannedModel& planned,
   }
 }
 
-void enter(const LoadSurroundings& surroundings, checkpoint::LoadPhase phase) {
-  if (surroundings.progress != nullptr) surroundings.progress->enter(phase);
-}
-
 Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& surroundings,
                           const checkpoint::ModelDir& target,
                           const checkpoint::TargetConfig& config, const Draft* draft,
@@ -292,15 +288,14 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   }
   LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, loaded.threads));
   const checkpoint::ModelDir* const drafting = loaded.proposals > 0 ? &draft->directory : nullptr;
-  LAGOON_ASSIGN(const PlannedModel planned,
+  LAGOON_ASSIGN(PlannedModel planned,
                 plan_model(options, {.target = target, .config = config, .draft = drafting},
                            *loaded.backend));
   print_line(lines, plan::to_table(planned.plan, planned.machine));
   loaded.memory_floor = plan::host_reserve(planned.machine.host.total_bytes()) / 2;
+  planned.load.progress = surroundings.progress;
   const auto start = std::chrono::steady_clock::now();
-  enter(surroundings, checkpoint::LoadPhase::kReadingTarget);
   LAGOON_ASSIGN(auto model, model::load(target, drafting, *loaded.backend, planned.load));
-  enter(surroundings, checkpoint::LoadPhase::kPreparing);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   print_model(options, planned, target, draft, model->info().max_proposals, loaded, lines);
   if (drafting != nullptr && surroundings.test_draft && loaded.synthetic.empty()) {
@@ -318,7 +313,9 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   print_line(lines, fmt::format("context: {} tokens, prompt and answer together",
                                 loaded.engine->max_length()));
   print_memory(planned, options, target, seconds.count(), lines);
-  enter(surroundings, checkpoint::LoadPhase::kReady);
+  if (surroundings.progress != nullptr) {
+    surroundings.progress->enter(checkpoint::LoadPhase::kReady);
+  }
   return {};
 }
 

@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "app/make_backend.h"
+#include "checkpoint/weight_reader.h"
 
 namespace lagoon::app {
 namespace {
@@ -28,12 +30,12 @@ Result<plan::Inventory> inventory_of(const ModelOptions& options,
 }
 
 std::vector<std::string> weight_files(const PlanSubject& subject) {
-  std::vector<std::string> paths;
+  std::set<std::string> paths;
   for (const checkpoint::ModelDir* directory : {&subject.target, subject.draft}) {
     if (directory == nullptr) continue;
-    for (const checkpoint::SafetensorsFile& file : directory->files()) paths.push_back(file.path());
+    for (const checkpoint::Tensor& tensor : directory->tensors()) paths.insert(tensor.file->path());
   }
-  return paths;
+  return {paths.begin(), paths.end()};
 }
 
 }  // namespace
@@ -96,11 +98,17 @@ Result<PlannedModel> plan_model(const ModelOptions& options, const PlanSubject& 
   LAGOON_ASSIGN(planned.demand, make_demand(options, subject.config, backend));
   plan::Demand& demand = planned.demand;
   LAGOON_ASSIGN(demand.weights, inventory_of(options, subject.target, subject.config));
+  if (!options.dummy) {
+    demand.staging_bytes = static_cast<int64_t>(checkpoint::staging_bound(subject.target));
+  }
   if (subject.draft != nullptr) {
     const checkpoint::ModelDir& draft = *subject.draft;
     LAGOON_ASSIGN(demand.draft, checkpoint::parse_draft_config(draft.config_json(),
                                                                draft.file_path("config.json")));
     LAGOON_ASSIGN(demand.draft_weights, inventory_of(options, draft, *demand.draft));
+    if (!options.dummy) {
+      demand.staging_bytes += static_cast<int64_t>(checkpoint::staging_bound(draft));
+    }
   }
   LAGOON_ASSIGN(planned.machine, read_machine(backend));
   planned.plan = plan::make_plan(demand, planned.machine);

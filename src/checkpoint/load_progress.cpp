@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace lagoon::checkpoint {
 namespace {
@@ -49,8 +50,17 @@ void LoadProgress::enter(LoadPhase phase) {
   phase_.store(phase);
 }
 
+void LoadProgress::set_method(std::string method) {
+  const std::lock_guard lock(mutex_);
+  method_ = std::move(method);
+}
+
 LoadProgress::State LoadProgress::state() const {
   State state;
+  {
+    const std::lock_guard lock(mutex_);
+    state.method = method_;
+  }
   state.phase = phase_.load();
   state.bytes_total = bytes_total_.load();
   state.bytes_done = bytes_done_.load();

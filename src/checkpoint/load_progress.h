@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,7 @@ class LoadProgress {
     uint64_t bytes_done = 0;   // of weights, target and draft together
     uint64_t bytes_total = 0;  // 0 until it is known
     double seconds = 0;        // since the first byte was asked for, until the last one came
+    std::string method;        // how they are read: "direct I/O, io_uring"
 
     int percent() const;  // 0 to 100, rounded down; 100 only if everything is read
     // Bytes per second; 0 as long as there is no telling.
@@ -43,6 +45,7 @@ class LoadProgress {
   // Entering a reading phase starts the clock, if it does not run; leaving the last one stops it.
   void enter(LoadPhase phase);
   void add_bytes(uint64_t bytes) { bytes_done_.fetch_add(bytes); }
+  void set_method(std::string method);
 
   State state() const;
 
@@ -52,6 +55,8 @@ class LoadProgress {
   std::atomic<uint64_t> bytes_total_{0};
   std::atomic<int64_t> started_{0};  // nanoseconds of the steady clock; 0: not yet
   std::atomic<int64_t> ended_{0};
+  mutable std::mutex mutex_;
+  std::string method_;  // guarded by mutex_
 };
 
 // "4.20 of 71.92 GB (5 %), 2.81 GB/s, 24 s left"

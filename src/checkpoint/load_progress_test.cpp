@@ -21,19 +21,23 @@ TEST(LoadProgress, NothingIsKnownAtFirst) {
 }
 
 TEST(LoadProgress, PercentIsRoundedDown) {
-  LoadProgress::State state{.bytes_done = 999, .bytes_total = 1000};
+  LoadProgress::State state;
+  state.bytes_done = 999;
+  state.bytes_total = 1000;
   EXPECT_EQ(state.percent(), 99);
   state.bytes_done = 1000;
   EXPECT_EQ(state.percent(), 100);
-  state = {.phase = LoadPhase::kPreparing};  // a model without weights
+  state = {};  // a model without weights
+  state.phase = LoadPhase::kPreparing;
   EXPECT_EQ(state.percent(), 100);
 }
 
 TEST(LoadProgress, RateAndTimeLeft) {
-  const LoadProgress::State state{.phase = LoadPhase::kReadingTarget,
-                                  .bytes_done = 2'000'000'000,
-                                  .bytes_total = 8'000'000'000,
-                                  .seconds = 4};
+  LoadProgress::State state;
+  state.phase = LoadPhase::kReadingTarget;
+  state.bytes_done = 2'000'000'000;
+  state.bytes_total = 8'000'000'000;
+  state.seconds = 4;
   EXPECT_EQ(state.rate(), 5e8);
   EXPECT_EQ(state.seconds_left(), 12);
   EXPECT_EQ(describe(state), "2.00 of 8.00 GB (25 %), 0.50 GB/s, 12 s left");

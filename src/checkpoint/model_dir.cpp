@@ -104,6 +104,13 @@ std::optional<Tensor> ModelDir::find(std::string_view name) const {
   return tensor_at(at->second);
 }
 
+std::vector<Tensor> ModelDir::tensors() const {
+  std::vector<Tensor> tensors;
+  tensors.reserve(index_.size());
+  for (const auto& [name, location] : index_) tensors.push_back(tensor_at(location));
+  return tensors;
+}
+
 uint64_t ModelDir::weight_bytes() const {
   uint64_t bytes = 0;
   for (const SafetensorsFile& file : files_)

@@ -50,8 +50,8 @@ class ModelDir {
   Result<std::string> read_text(std::string_view name) const;
 
   std::optional<Tensor> find(std::string_view name) const;
-  // With their headers; in order of name.
-  std::span<const SafetensorsFile> files() const { return files_; }
+  // All of them, sorted by name. Their payload is not touched.
+  std::vector<Tensor> tensors() const;
   size_t tensor_count() const { return index_.size(); }
   uint64_t weight_bytes() const;
 

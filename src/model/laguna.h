@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "checkpoint/load_progress.h"
 #include "checkpoint/model_dir.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -20,6 +21,8 @@ struct LoadOptions {
       0;  // positions that all sequences' pages hold together; 0: slots * max_length
   // Of the target. The draft's keys and values are few, and proposals are worth the exact ones.
   kernels::CacheType cache_type = kernels::CacheType::kActivations;
+  // Told of phases and bytes as they are read; null: nobody wants to know. Outlives load().
+  checkpoint::LoadProgress* progress = nullptr;
   // Weights are made for the configs, and no tensor of either directory is looked at.
   std::optional<RandomOptions> random = {};
 };

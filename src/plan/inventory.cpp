@@ -195,10 +195,8 @@ int64_t Inventory::part_bytes(Part part) const {
 
 Inventory take_inventory(const checkpoint::ModelDir& directory) {
   Inventory inventory;
-  for (const checkpoint::SafetensorsFile& file : directory.files()) {
-    for (const checkpoint::TensorInfo& tensor : file.tensors()) {
-      inventory.add(tensor.name, tensor.dtype, tensor.shape);
-    }
+  for (const checkpoint::Tensor& tensor : directory.tensors()) {
+    inventory.add(tensor.info->name, tensor.info->dtype, tensor.info->shape);
   }
   return inventory;
 }
