@@ -364,26 +364,23 @@ std::string kv_lines(const MemoryPlan& plan, const Demand& demand, int64_t batch
   const VllmKv vllm(demand.target, demand.draft ? &*demand.draft : nullptr, demand.cache_type,
                     given ? batched_tokens : kVllmBatchedTokens);
   const int64_t length = std::max<int64_t>(plan.max_length, 1);
-  std::string text;
+  const bool fits = plan.pool_tokens >= length;
+  const std::string own =
+      fits ? fmt::format("{} tokens, Maximum concurrency for {} tokens per request: {:.2f}x",
+                         grouped(plan.pool_tokens), grouped(length),
+                         static_cast<double>(plan.pool_tokens) / static_cast<double>(length))
+           : fmt::format("Lagoon's estimated maximum model length is {} ({} tokens were asked for)",
+                         plan.pool_tokens, length);
   if (vllm.longest(plan.pool_bytes) >= length) {
-    text = fmt::format("GPU KV cache size: {} (vLLM's formula{})",
+    return fmt::format("GPU KV cache size: {} (vLLM's formula{})\n{}{}",
                        vllm_kv_text(vllm, plan.pool_bytes, length),
-                       given ? "" : ", with its --max-num-batched-tokens 2048");
-  } else {
-    text = fmt::format("vLLM would say: {}",
-                       vllm_too_small(length, vllm.bytes_of(length), plan.pool_bytes,
-                                      vllm.longest(plan.pool_bytes)));
+                       given ? "" : ", with its --max-num-batched-tokens 2048",
+                       fits ? "Lagoon KV cache size: " : "", own);
   }
-  if (plan.pool_tokens >= length) {
-    return text +
-           fmt::format("\nLagoon KV cache size: {} tokens, {:.2f}x for {} tokens per request",
-                       grouped(plan.pool_tokens),
-                       static_cast<double>(plan.pool_tokens) / static_cast<double>(length),
-                       grouped(length));
-  }
-  return text +
-         fmt::format("\nLagoon's estimated maximum model length is {} ({} tokens were asked for)",
-                     plan.pool_tokens, length);
+  return fmt::format(
+      "vLLM would say: {}\n{}{}{}",
+      vllm_too_small(length, vllm.bytes_of(length), plan.pool_bytes, vllm.longest(plan.pool_bytes)),
+      fits ? "GPU KV cache size: " : "", own, fits ? " (Lagoon's)" : "");
 }
 
 }  // namespace lagoon::plan

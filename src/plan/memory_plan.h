@@ -66,8 +66,9 @@ MemoryPlan make_plan(const Demand& demand, const Machine& machine);
 // The plan as a table, with what the machine has: several lines, without a line end at the end.
 std::string to_table(const MemoryPlan& plan, const Machine& machine);
 
-// Two lines: vLLM's by its formula, for scripts that look for it, and Lagoon's. `batched_tokens`:
-// --max-num-batched-tokens, 0 where it is not given.
+// Two lines: vLLM's by its formula, and Lagoon's; scripts find "GPU KV cache size: " in one of them
+// where a request of full length fits. `batched_tokens`: --max-num-batched-tokens, 0 where it is
+// not given.
 std::string kv_lines(const MemoryPlan& plan, const Demand& demand, int64_t batched_tokens);
 
 // Of the full layers: bytes of one position, and how many positions so many bytes hold, whole

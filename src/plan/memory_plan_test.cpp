@@ -67,7 +67,8 @@ TEST(MemoryPlan, TheRecipeFits) {
   EXPECT_EQ(kv_lines(plan, recipe(), 8192),
             "GPU KV cache size: 327,717 tokens, Maximum concurrency for 262,144 tokens per "
             "request: 1.25x (vLLM's formula)\n"
-            "Lagoon KV cache size: 524,288 tokens, 2.00x for 262,144 tokens per request");
+            "Lagoon KV cache size: 524,288 tokens, Maximum concurrency for 262,144 tokens per "
+            "request: 2.00x");
 }
 
 TEST(MemoryPlan, TheTableHasEveryItemAndTheSum) {
@@ -100,6 +101,17 @@ TEST(MemoryPlan, TooSmallAPin) {
   const MemoryPlan shorter = make_plan(demand, machine(kTotal, 117 * kGiB));
   EXPECT_EQ(shorter.refusal, "");
   EXPECT_EQ(shorter.max_length, 218432);
+}
+
+// What vLLM could not serve: the line that scripts look for is there all the same.
+TEST(MemoryPlan, APoolThatIsEnoughForLagoonAlone) {
+  Demand demand = recipe();
+  demand.pool_bytes = 6 * kGiB;
+  EXPECT_THAT(
+      kv_lines(make_plan(demand, machine(kTotal, 117 * kGiB)), demand, 8192),
+      AllOf(HasSubstr("vLLM would say: To serve at least one"),
+            HasSubstr("\nGPU KV cache size: 262,144 tokens, Maximum concurrency for 262,144 "
+                      "tokens per request: 1.00x (Lagoon's)")));
 }
 
 // --gpu-memory-utilization is a cap: 0.85 of the machine need not be free, where less is needed.

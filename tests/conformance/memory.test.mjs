@@ -39,7 +39,7 @@ describe('inspect', () => {
     assert.match(pinned.stdout, /^family: Laguna S 2\.1$/m);
     assert.match(pinned.stdout, /145,153 tensors/);
     assert.match(pinned.stdout, /^GPU KV cache size: 327,717 tokens, Maximum concurrency for 262,144 tokens per request: 1\.25x \(vLLM's formula\)$/m);
-    assert.match(pinned.stdout, /^Lagoon KV cache size: 524,288 tokens, 2\.00x/m);
+    assert.match(pinned.stdout, /^Lagoon KV cache size: 524,288 tokens, .*: 2\.00x$/m);
     const small = await run([...args, '--kv-cache-memory-bytes', '5G']);
     assert.match(small.stdout, /^vLLM would say: To serve at least one request .*the estimated maximum model length is 128192\.$/m);
     assert.match(small.stdout, /^Lagoon's estimated maximum model length is 218432/m);
