@@ -69,7 +69,7 @@ Result<void> scan_draft(const std::string& name, Report& report) {
   return {};
 }
 
-void predict(const kernels::Backend& backend, Report& report) {
+void predict(kernels::Backend& backend, Report& report) {
   report.rate = backend.measure_read_rate().value_or(0);
   if (report.rate == 0) report.rate = plan::measure_read_rate(report.demand.threads);
   const plan::Inventory* draft = report.draft ? &report.draft->inventory : nullptr;
