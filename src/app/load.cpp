@@ -14,9 +14,11 @@
 
 #include "app/make_backend.h"
 #include "app/plan_memory.h"
+#include "app/progress_lines.h"
 #include "app/speculative_config.h"
 #include "base/log.h"
 #include "checkpoint/config.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/model_dir.h"
 #include "checkpoint/quantization.h"
 #include "engine/self_test.h"
@@ -35,7 +37,9 @@ void print_line(FILE* lines, const std::string& line) {
   std::fflush(lines);
 }
 
+// A snapshot of the hub cache is named after its repository.
 std::string directory_name(const std::string& path) {
+  if (const auto snapshot = checkpoint::hub_snapshot_of(path)) return snapshot->repository;
   const auto absolute = std::filesystem::absolute(path).lexically_normal();
   return (absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename())
       .string();
@@ -69,7 +73,7 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
   if (options.speculative_config.empty()) return std::optional<Draft>();
   LAGOON_ASSIGN(SpeculativeConfig config, parse_speculative_config(options.speculative_config));
   if (options.proposals >= 0) config.proposals = options.proposals;
-  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(config.model));
+  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(config.model, config.revision));
   LAGOON_ASSIGN(auto directory, open_model(options, path));
   LAGOON_ASSIGN(const auto draft, checkpoint::parse_draft_config(
                                       directory.config_json(), directory.file_path("config.json")));
@@ -293,10 +297,16 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
                            *loaded.backend));
   print_line(lines, plan::to_table(planned.plan, planned.machine));
   loaded.memory_floor = plan::host_reserve(planned.machine.host.total_bytes()) / 2;
-  planned.load.progress = surroundings.progress;
+  checkpoint::LoadProgress own_progress;
+  planned.load.progress = surroundings.progress != nullptr ? surroundings.progress : &own_progress;
+  std::optional<ProgressLines> progress_lines(
+      std::in_place, surroundings.progress_lines != nullptr ? surroundings.progress_lines : lines,
+      *planned.load.progress);
   const auto start = std::chrono::steady_clock::now();
   LAGOON_ASSIGN(auto model, model::load(target, drafting, *loaded.backend, planned.load));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  progress_lines.reset();
+  if (!options.dummy) print_line(lines, summary(planned.load.progress->state()));
   print_model(options, planned, target, draft, model->info().max_proposals, loaded, lines);
   if (drafting != nullptr && surroundings.test_draft && loaded.synthetic.empty()) {
     LAGOON_RETURN_IF_ERROR(try_draft(options, planned, *draft, lines, *model, loaded));
@@ -396,7 +406,7 @@ Result<SamplingDefaults> parse_generation_config(const std::string& json, const 
 
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings) {
-  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(options.model));
+  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(options.model, options.revision));
   LAGOON_ASSIGN(const auto target, open_model(options, path));
   LAGOON_ASSIGN(const auto config, checkpoint::parse_target_config(
                                        target.config_json(), target.file_path("config.json")));

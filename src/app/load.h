@@ -41,8 +41,9 @@ struct LoadedModel {
 
 // What load_model() takes from its caller.
 struct LoadSurroundings {
-  std::string served_name = {};  // labels the engine's metrics; "": the model's own name
-  FILE* lines = stdout;          // what was loaded, one line each, as it goes
+  std::string served_name = {};    // labels the engine's metrics; "": the model's own name
+  FILE* lines = stdout;            // what was loaded, one line each, as it goes
+  FILE* progress_lines = nullptr;  // how far it is; null: where the other lines go
   std::shared_ptr<MetricsRegistry> metrics = std::make_shared<MetricsRegistry>();
   bool log_stats = false;                        // the engine logs speed and load every ten seconds
   checkpoint::LoadProgress* progress = nullptr;  // how far it is; null: nobody asks

@@ -120,7 +120,12 @@ Parser::Parser() {
 }
 
 void Parser::add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("MODEL", options.model, "A model directory, or the name of a bundled model");
+  command.add_option("MODEL", options.model,
+                     "A model directory, the name of a bundled model, or a repository's id such as "
+                     "poolside/Laguna-S-2.1-NVFP4, which is looked for in the hub cache");
+  add(command, "--revision", options.revision,
+      "Of a repository in the hub cache: a branch, a tag or a commit; default: main", "REV")
+      ->check(not_empty());
   add(command, "--max-model-len", max_length,
       "Longest prompt and answer together, in tokens (16k = 16,000, 16K = 16,384); default: what "
       "the model was made for",
@@ -128,7 +133,7 @@ void Parser::add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(not_empty());
   add(command, "--speculative-config", options.speculative_config,
       R"(The draft: {"method":"dflash","model":DIR,"num_speculative_tokens":K}, )"
-      "K being 3 if left out; default: none",
+      R"(K being 3 if left out, and "revision" for a repository's id; default: none)",
       "JSON")
       ->check(not_empty());
   add(command, "--threads", options.threads, "Threads that compute; default: all, at most 8", "N")

@@ -14,7 +14,8 @@ namespace lagoon::app {
 
 // What every command that loads a model takes.
 struct ModelOptions {
-  std::string model;                       // a directory, or the name of a bundled model
+  std::string model;                       // a directory, a bundled model, a repository's id
+  std::string revision;                    // of that repository; "": main
   std::string speculative_config;          // JSON, or "" for no draft
   int64_t max_length = 0;                  // prompt and answer; 0: all that the model was made for
   bool fit_length = false;                 // max_length 0: at most what kv_cache_bytes hold, too

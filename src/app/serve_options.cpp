@@ -175,7 +175,7 @@ void group_options(CLI::App& command) {
   using Names = std::vector<const char*>;
   const std::vector<std::pair<const char*, Names>> groups = {
       {"Model",
-       {"--model", "--served-model-name", "--max-model-len", "--speculative-config",
+       {"--model", "--revision", "--served-model-name", "--max-model-len", "--speculative-config",
         "--require-draft", "--tokenizer", "--default-chat-template-kwargs", "--generation-config",
         "--override-generation-config", "--trust-remote-code"}},
       {"Computing and memory",

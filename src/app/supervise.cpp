@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -36,8 +37,8 @@ std::string hang(const Supervised& supervised) {
       progress.seconds_since_progress, progress.running, supervised.stall.count());
 }
 
-// Requests have so long to end. In slices, so that an engine that hangs is noticed.
-bool drain(const Supervised& supervised) {
+// Requests have so long to end. In slices, so that an engine that hangs or fails is noticed.
+bool drain(const Supervised& supervised, StopSignal& stop) {
   const auto end = std::chrono::steady_clock::now() + supervised.drain;
   while (true) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
@@ -47,13 +48,15 @@ bool drain(const Supervised& supervised) {
     if (supervised.server.drain(slice)) return true;
     if (last) return false;
     if (const std::string why = hang(supervised); !why.empty()) end_at_once(supervised, why);
+    const auto event = stop.wait_for(std::chrono::milliseconds(0));
+    if (event && !event->fatal.empty()) end_at_once(supervised, event->fatal);
   }
 }
 
-Result<void> end_in_order(const Supervised& supervised, int signal) {
+Result<void> end_in_order(const Supervised& supervised, int signal, StopSignal& stop) {
   LOG(info, "stopping: signal {}", signal);
   supervised.status.enter(Stage::kDraining);
-  if (drain(supervised)) return {};
+  if (drain(supervised, stop)) return {};
   LOG(warning, "requests that still run after {} s are ended (--shutdown-timeout)",
       supervised.drain.count());
   // They are told so; who does not read that in time is cut off.
@@ -67,7 +70,7 @@ Result<void> end_in_order(const Supervised& supervised, int signal) {
 Result<void> supervise(const Supervised& supervised, StopSignal& stop) {
   while (true) {
     if (const auto event = stop.wait_for(supervised.look)) {
-      if (event->signal != 0) return end_in_order(supervised, event->signal);
+      if (event->fatal.empty()) return end_in_order(supervised, event->signal, stop);
       end_at_once(supervised, event->fatal);
     }
     if (supervised.engine.progress().failed) {

@@ -194,5 +194,18 @@ TEST(Supervise, AHangWhileItEnds) {
   EXPECT_EQ(child.wait(), 1);
 }
 
+TEST(Supervise, ACheckThatFailsWhileItEnds) {
+  Child child([](engine::Rig& rig, std::atomic<int>&) {
+    rig.fake.before_step = [](int step) {
+      if (step < 4) return;
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      CHECK(step < 4);
+    };
+  });
+  EXPECT_THAT(child.answer(true), HasSubstr("CHECK failed: step < 4"));
+  EXPECT_EQ(child.wait(), 1);
+}
+
 }  // namespace
 }  // namespace lagoon::app

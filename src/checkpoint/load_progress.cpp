@@ -96,4 +96,11 @@ std::string describe(const LoadProgress::State& state) {
   return text;
 }
 
+std::string summary(const LoadProgress::State& state) {
+  const double gigabytes = static_cast<double>(state.bytes_done) / 1e9;
+  return fmt::format("read {:.{}f} GB in {:.2f} s: {:.2f} GB/s{}", gigabytes, gigabytes < 1 ? 4 : 2,
+                     state.seconds, state.seconds > 0 ? gigabytes / state.seconds : 0.0,
+                     state.method.empty() ? "" : " (" + state.method + ")");
+}
+
 }  // namespace lagoon::checkpoint

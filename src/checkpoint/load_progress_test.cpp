@@ -40,6 +40,9 @@ TEST(LoadProgress, RateAndTimeLeft) {
   state.seconds = 4;
   EXPECT_EQ(state.rate(), 5e8);
   EXPECT_EQ(state.seconds_left(), 12);
+  EXPECT_EQ(summary(state), "read 2.00 GB in 4.00 s: 0.50 GB/s");
+  state.method = "direct I/O, io_uring";
+  EXPECT_EQ(summary(state), "read 2.00 GB in 4.00 s: 0.50 GB/s (direct I/O, io_uring)");
   EXPECT_EQ(describe(state), "2.00 of 8.00 GB (25 %), 0.50 GB/s, 12 s left");
 }
 

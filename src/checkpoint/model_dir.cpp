@@ -70,6 +70,11 @@ Result<void> ModelDir::open_weights() {
                         files_[static_cast<size_t>(at->second.file)].path(), files_[f].path())};
     }
   }
+  if (const std::string partial = missing_for_partial(path_); !partial.empty())
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} is part of a file that is not there yet: the download is "
+                             "unfinished, run it again",
+                             file_path(partial))};
   if (!weights.indexed) return {};
   for (const WeightFiles::Entry& entry : weights.entries)
     if (files_[entry.shard].find(entry.tensor) == nullptr)

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "kernels/step.h"
@@ -20,8 +21,9 @@ constexpr int64_t kDeviceReserve = 512 * kMiB;  // of a device's own memory: dri
 // A GPU takes memory for weights in pieces: ends of them stay unused, of target and draft.
 constexpr int64_t kDevicePieces = 1024 * kMiB;
 constexpr int64_t kHeadRows = 64;  // whose logits are in memory at a time
-// Partial sums of attention, kernels/cuda/attention_half.cpp.
-constexpr int64_t kDevicePartialSums = 512 * kMiB;
+// Partial sums of attention (128 MiB, kernels/cuda/attention_half.cpp), tables of experts, copies
+// of rows and draws, graphs.
+constexpr int64_t kDeviceSteps = 512 * kMiB;
 
 double gib(int64_t bytes) {
   return static_cast<double>(bytes) / (int64_t{1} << 30);
@@ -46,7 +48,7 @@ int64_t scratch_bytes(const Demand& demand) {
   bytes += demand.threads * int64_t{demand.max_rows} * config.hidden * 4;
   // Logits, and a copy where penalties change them.
   bytes += std::min<int64_t>(kHeadRows, demand.max_rows) * config.vocab * 4 * 2;
-  if (demand.layout == Layout::kCuda) bytes += kDevicePartialSums;
+  if (demand.layout == Layout::kCuda) bytes += kDeviceSteps;
   return bytes;
 }
 
@@ -55,9 +57,12 @@ int64_t row_bytes(const kernels::StateShape& shape) {
   return int64_t{shape.max_rows} * shape.hidden * 4 * (1 + shape.taps);
 }
 
-int64_t ring_bytes(kernels::StateShape shape, int64_t element) {
+int64_t ring_bytes(kernels::StateShape shape, int64_t element, Layout layout) {
   shape.full.clear();
-  return kernels::cache_bytes(shape, element);
+  constexpr int kRingMultiple = 16;       // of both backends
+  constexpr int kDeviceRowsAtOnce = 512;  // kernels/cuda/state.cpp
+  const int at_once = layout == Layout::kCuda ? kDeviceRowsAtOnce : std::numeric_limits<int>::max();
+  return kernels::cache_bytes(kernels::Step(shape, kRingMultiple, at_once), element);
 }
 
 int64_t round_to_pages(int64_t positions) {
@@ -80,7 +85,7 @@ std::vector<MemoryPlan::Item> fixed_items(const Demand& demand, const Machine& m
   load.cache_type = demand.cache_type;
   const kernels::StateShape target = model::target_state_shape(demand.target, draft, load);
   const int64_t element = demand.cache_type == kernels::CacheType::kFP8 ? 1 : 2;
-  int64_t rings = ring_bytes(target, element);
+  int64_t rings = ring_bytes(target, element, demand.layout);
   int64_t rows = row_bytes(target);
   std::vector<MemoryPlan::Item> items;
   const std::string experts = describe_experts(demand.weights);
@@ -92,7 +97,7 @@ std::vector<MemoryPlan::Item> fixed_items(const Demand& demand, const Machine& m
                    host});
   if (draft != nullptr) {
     const kernels::StateShape shape = model::draft_state_shape(*draft, demand.slots);
-    rings += ring_bytes(shape, 2);
+    rings += ring_bytes(shape, 2, demand.layout);
     rows += row_bytes(shape);
     items.push_back(
         {"draft", demand.draft_weights.packed_bytes(demand.layout),

@@ -141,6 +141,10 @@ describe('a pair made wrong', () => {
     }, /layer/],
     'block size': [(config) => { config.block_size = 3; delete config.dflash_config.block_size; },
       /block_size 3 makes at most 2/, 6],
+    'tensor set': [(config) => {
+      config.num_hidden_layers += 1;
+      config.layer_types.push(config.layer_types[0]);
+    }, /tensor "layers\.\d+\.[^"]*" is missing/],
     'mask id': [(config) => { config.dflash_config.mask_token_id = 100000; }, /mask_token_id/],
   };
   for (const [name, [change, message, proposals]] of Object.entries(wrong)) {
