@@ -52,6 +52,10 @@ class Laguna : public Model {
   void keep_logits(bool keep) override { keep_logits_ = keep; }
   kernels::ExpertUse expert_use() const override { return backend_.expert_use(*state_); }
   const Error* failure() const override { return backend_.failure(); }
+  void drop_draft() override {
+    draft_.reset();
+    info_.max_proposals = 0;
+  }
 
   std::vector<SegmentResult> step(std::span<const Segment> segments) override;
   void draft(std::span<const Anchor> anchors, int k) override;
@@ -247,18 +251,19 @@ void Laguna::commit(std::span<const Commit> commits) {
 
 // ---- Loading
 
+// `pages` of kPageTokens positions.
 kernels::StateShape target_shape(const TargetConfig& config, const DraftConfig* draft,
-                                 const ModelInfo& info, kernels::CacheType cache_type) {
+                                 const LoadOptions& options, int pages) {
   kernels::StateShape shape;
   shape.hidden = config.hidden;
   shape.vocab = config.vocab;
   shape.taps = draft ? static_cast<int>(draft->tap_layers.size()) : 0;
-  shape.max_rows = info.max_rows;
-  shape.sequences = info.slots;
+  shape.max_rows = options.max_rows;
+  shape.sequences = options.slots;
   shape.block_rows = draft ? draft->block_size : 0;
-  shape.pages = info.pages;
-  shape.page_tokens = info.page_tokens;
-  shape.cache_type = cache_type;
+  shape.pages = pages;
+  shape.page_tokens = kPageTokens;
+  shape.cache_type = options.cache_type;
   for (const checkpoint::LayerConfig& layer : config.layers) {
     (layer.sliding ? shape.sliding : shape.full)
         .push_back({.kv_heads = config.kv_heads,
@@ -370,6 +375,13 @@ Result<DraftWeights> load_draft(const ModelDir& dir, const DraftConfig& config, 
 
 }  // namespace
 
+kernels::StateShape target_state_shape(const TargetConfig& config, const DraftConfig* draft,
+                                       const LoadOptions& options) {
+  CHECK(options.pool_tokens > 0);
+  return target_shape(config, draft, options,
+                      static_cast<int>((options.pool_tokens + kPageTokens - 1) / kPageTokens));
+}
+
 Result<void> check_draft(const ModelDir& target, const ModelDir& draft,
                          const LoadOptions& options) {
   const std::string path = draft.file_path("config.json");
@@ -402,7 +414,7 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
 
   // The caches first: where memory is short, that is known before the weights are read.
   LAGOON_ASSIGN(std::unique_ptr<kernels::State> state,
-                backend.allocate(target_shape(target_config, pair, info, options.cache_type)));
+                backend.allocate(target_shape(target_config, pair, options, info.pages)));
   LAGOON_ASSIGN(TargetWeights weights,
                 load_target(target, target_config, std::move(readers.target), options, backend));
   if (pair != nullptr) set_taps(weights, pair->tap_layers);

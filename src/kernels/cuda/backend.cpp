@@ -1,6 +1,9 @@
 #include "kernels/cuda/backend.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -99,6 +102,37 @@ class CudaBackend final : public Backend {
   }
 
   const Error* failure() const override { return device_->failure(); }
+
+  std::optional<DeviceMemory> device_memory() const override {
+    if (device_->shares_host_memory()) return std::nullopt;
+    return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
+  }
+
+  std::optional<double> measure_read_rate() override {
+    finish_step();
+    constexpr size_t kBytes = size_t{256} << 20;
+    constexpr int kCopies = 10;
+    uint8_t* memory = nullptr;
+    if (cudaMalloc(reinterpret_cast<void**>(&memory), 2 * kBytes) != cudaSuccess) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    const auto copy = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        device_->check(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
+                                       device_->stream()),
+                       "a copy on the device");
+      }
+      device_->wait();
+    };
+    copy(1);
+    const auto begin = std::chrono::steady_clock::now();
+    copy(kCopies);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    cudaFree(memory);
+    if (device_->failed()) return std::nullopt;
+    return 2.0 * kBytes * kCopies / seconds.count();
+  }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
     finish_step();

@@ -89,6 +89,9 @@ class Device {
   Stream stream() const { return stream_; }
   const std::string& name() const { return name_; }
   int64_t free_bytes() const;
+  int64_t total_bytes() const;
+  // Whether its memory is the host's (an integrated GPU).
+  bool shares_host_memory() const { return shares_host_memory_; }
 
   // Waits for the stream.
   void wait();
@@ -131,6 +134,7 @@ class Device {
 
   Stream stream_ = nullptr;
   std::string name_;
+  bool shares_host_memory_ = false;
   int64_t waits_ = 0;
   std::optional<Error> failure_;
 };
