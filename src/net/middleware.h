@@ -26,6 +26,7 @@ struct CorsOptions {
 struct Endpoint {
   std::string path;     // "/v1/models/{name}": up to the brace is a prefix
   std::string methods;  // "GET, HEAD, OPTIONS"
+  std::string unauthorized = R"({"error":"Unauthorized"})";  // body of a 401
 };
 
 struct MiddlewareOptions {
