@@ -213,6 +213,11 @@ TEST_F(ResponsesTest, ToolsOfEveryKind) {
   EXPECT_EQ(shell["action"]["timeout_ms"], 100);
   EXPECT_FALSE(json["output"][3].contains("namespace"));
 
+  // A model that leaves the namespace out means the one tool of that name.
+  EXPECT_EQ(comparable(whole(body, {"<tool_call>open\n</tool_call>"}))["output"],
+            comparable(whole(body, {steps[1]}))["output"]);
+  EXPECT_EQ(whole(body, {"<tool_call>close\n</tool_call>"})["output"][0]["name"], "close");
+
   const auto all = events(body, steps);
   EXPECT_EQ(comparable(all.back()["response"]), comparable(json));
   EXPECT_EQ(deltas_of(all, 0), "a \"b\"\nc");

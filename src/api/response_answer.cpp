@@ -40,12 +40,25 @@ std::string_view error_code(const ApiError& error) {
 
 }  // namespace
 
+// Models leave the namespace out now and then. Where one tool alone has the name, it is meant.
+const ResponseTool* ResponseAnswer::tool_of(const Block& block) const {
+  const auto shown = form_.tools.find(block.name);
+  if (shown != form_.tools.end()) return &shown->second;
+  const ResponseTool* found = nullptr;
+  for (const auto& [name, tool] : form_.tools) {
+    if (tool.name != block.name) continue;
+    if (found != nullptr) return nullptr;
+    found = &tool;
+  }
+  return found;
+}
+
 ResponseAnswer::Item ResponseAnswer::item_of(const Block& block) const {
   if (block.kind == Block::Kind::kReasoning) return Item::kReasoning;
   if (block.kind == Block::Kind::kText) return Item::kMessage;
-  const auto tool = form_.tools.find(block.name);
-  if (tool == form_.tools.end()) return Item::kFunctionCall;
-  switch (tool->second.kind) {
+  const ResponseTool* const tool = tool_of(block);
+  if (tool == nullptr) return Item::kFunctionCall;
+  switch (tool->kind) {
     case ResponseTool::Kind::kCustom:
       return Item::kCustomCall;
     case ResponseTool::Kind::kLocalShell:
@@ -78,19 +91,13 @@ std::string ResponseAnswer::item_id(size_t index, const Block& block) const {
   return fmt::format("{}_{}{:02x}", prefix, block.id, index);
 }
 
-// As the client calls the tool.
-const std::string& ResponseAnswer::tool_name(const Block& block) const {
-  const auto tool = form_.tools.find(block.name);
-  return tool == form_.tools.end() ? block.name : tool->second.name;
-}
-
 // "call_id", "name", and "namespace" where there is one.
 std::string ResponseAnswer::call_fields(const Block& block) const {
-  const auto tool = form_.tools.find(block.name);
-  std::string text =
-      fmt::format(R"("call_id":"call_{}","name":{})", block.id, json_string(tool_name(block)));
-  if (tool != form_.tools.end() && !tool->second.name_space.empty()) {
-    text += ",\"namespace\":" + json_string(tool->second.name_space);
+  const ResponseTool* const tool = tool_of(block);
+  std::string text = fmt::format(R"("call_id":"call_{}","name":{})", block.id,
+                                 json_string(tool == nullptr ? block.name : tool->name));
+  if (tool != nullptr && !tool->name_space.empty()) {
+    text += ",\"namespace\":" + json_string(tool->name_space);
   }
   return text;
 }
@@ -211,6 +218,7 @@ std::string ResponseAnswer::end_block(size_t index, const Block& block) {
   if (block.kind == Block::Kind::kCall && block.cut) return out;
   const std::string at = place(index, block);
   const std::string text = json_string(block.text);
+  const ResponseTool* const tool = tool_of(block);
   switch (item_of(block)) {
     case Item::kReasoning:
       add_event(out, "response.reasoning_text.done", at + ",\"text\":" + text);
@@ -222,7 +230,8 @@ std::string ResponseAnswer::end_block(size_t index, const Block& block) {
       break;
     case Item::kFunctionCall:
       add_event(out, "response.function_call_arguments.done",
-                at + ",\"name\":" + json_string(tool_name(block)) + ",\"arguments\":" + text);
+                at + ",\"name\":" + json_string(tool == nullptr ? block.name : tool->name) +
+                    ",\"arguments\":" + text);
       break;
     case Item::kCustomCall: {
       const std::string input = json_string(custom_input(block.text));

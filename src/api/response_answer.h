@@ -46,9 +46,10 @@ class ResponseAnswer : public BlockAnswer {
   // What a block is told as.
   enum class Item { kReasoning, kMessage, kFunctionCall, kCustomCall, kShellCall };
 
+  // Null: a tool that nobody has offered.
+  const ResponseTool* tool_of(const Block& block) const;
   Item item_of(const Block& block) const;
   std::string item_id(size_t index, const Block& block) const;
-  const std::string& tool_name(const Block& block) const;
   std::string call_fields(const Block& block) const;
   std::string item_json(size_t index, const Block& block) const;
   std::string items_json() const;
