@@ -47,7 +47,7 @@ class MessageAnswer : public BlockAnswer {
   std::string stream_end(const engine::Usage& total) override {
     return net::sse_event("message_delta",
                           fmt::format(R"({{"type":"message_delta","delta":{{"stop_reason":{},)"
-                                      R"("stop_sequence":{}}},"usage":{}}})",
+                                      R"("stop_sequence":{},"stop_details":null}},"usage":{}}})",
                                       stop_reason(), stop_sequence(), usage_json(total))) +
            net::sse_event("message_stop", R"({"type":"message_stop"})");
   }
@@ -135,7 +135,7 @@ class MessageAnswer : public BlockAnswer {
   std::string message_json(const std::string& content, const std::string& reason,
                            const std::string& sequence, const engine::Usage& usage) const {
     return fmt::format(R"({{"id":{},"type":"message","role":"assistant","model":{},"content":[{}],)"
-                       R"("stop_reason":{},"stop_sequence":{},"usage":{}}})",
+                       R"("stop_reason":{},"stop_sequence":{},"stop_details":null,"usage":{}}})",
                        json_string(form_.id), json_string(form_.model), content, reason, sequence,
                        usage_json(usage));
   }

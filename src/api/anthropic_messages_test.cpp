@@ -342,6 +342,7 @@ TEST_F(MessagesTest, WhatCannotBeRead) {
       {with(R"("tool_choice":{"type":"sometimes"})"), "tool_choice.type"},
       {with(R"("output_config":{"format":{"type":"xml"}})"), "output_config.format.type"},
       {with(R"("mcp_servers":[{"url":"x"}])"), "mcp_servers"},
+      {with(R"("thread":{"type":"create"})"), "`thread` is not supported"},
   };
   for (const auto& [body, expected] : cases) {
     EXPECT_THAT(message_of(body), HasSubstr(expected)) << body;
@@ -349,6 +350,11 @@ TEST_F(MessagesTest, WhatCannotBeRead) {
 }
 
 TEST_F(MessagesTest, ErrorsHaveAnthropicsShape) {
+  // By this the SDK knows that it must send all messages itself.
+  const auto thread =
+      refused(kMessages, std::string(R"({"thread":{"type":"create"},)") + kAsk + "}");
+  EXPECT_EQ(thread.json()["error"]["details"],
+            *parse_json(R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})"));
   std::string text;
   for (int i = 0; i < 1200; ++i) text += " word";
   EXPECT_THAT(

@@ -329,6 +329,23 @@ void read_stop_sequences(Fields& fields, Json& chat) {
   chat["stop"] = *stops;
 }
 
+// What a server of Anthropic's would keep or do between requests.
+void refuse_state(Fields& fields) {
+  if (const Json* servers = fields.array("mcp_servers"); servers != nullptr && !servers->empty()) {
+    fields.fail(bad_value("mcp_servers",
+                          "`mcp_servers` are not supported by this version of Lagoon; only [] is "
+                          "accepted. Let the client connect to them."));
+  }
+  if (fields.any("thread") == nullptr) return;
+  ApiError error = bad_value("thread",
+                             "`thread` is not supported by this version of Lagoon: conversations "
+                             "are not kept here. Send all messages.");
+  // Anthropic's SDK, whose tool runner asks for a thread, then goes on without one.
+  error.anthropic_details =
+      R"({"error_code":"thread_unsupported_request","unsupported":["thread"]})";
+  fields.fail(std::move(error));
+}
+
 }  // namespace
 
 Json chat_of_messages(Fields& fields, const std::string& id, bool only_counted) {
@@ -345,11 +362,7 @@ Json chat_of_messages(Fields& fields, const std::string& id, bool only_counted) 
   read_tool_choice(fields, chat);
   read_thinking(fields, chat);
   read_output_format(fields, chat);
-  if (const Json* servers = fields.array("mcp_servers"); servers != nullptr && !servers->empty()) {
-    fields.fail(bad_value("mcp_servers",
-                          "`mcp_servers` are not supported by this version of Lagoon; only [] is "
-                          "accepted. Let the client connect to them."));
-  }
+  refuse_state(fields);
   for (const char* name : {"metadata", "service_tier", "inference_geo", "context_management",
                            "betas", "cache_control", "container"}) {
     fields.any(name);

@@ -73,8 +73,10 @@ std::string to_anthropic_json(const ApiError& error) {
     message = fmt::format("prompt is too long: {} tokens > {} maximum", error.prompt_tokens,
                           error.context);
   }
-  return fmt::format(R"({{"type":"error","error":{{"type":"{}","message":{}}}}})",
-                     anthropic_type(error.status), json_string(message));
+  const std::string details =
+      error.anthropic_details.empty() ? "" : ",\"details\":" + error.anthropic_details;
+  return fmt::format(R"({{"type":"error","error":{{"type":"{}","message":{}{}}}}})",
+                     anthropic_type(error.status), json_string(message), details);
 }
 
 }  // namespace lagoon::api

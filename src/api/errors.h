@@ -18,6 +18,8 @@ struct ApiError {
   std::string param = {};  // the request's field, dotted ("messages.0.content"); "" is null
   // OpenAI's word for it, for clients that look for "context_length_exceeded"; "": left out.
   std::string reason = {};
+  // JSON that stands beside the message in Anthropic's shape; "": left out.
+  std::string anthropic_details = {};
   // Of context_length_exceeded: tokens of the prompt (at least), and of the context.
   int64_t prompt_tokens = 0;
   int64_t context = 0;
