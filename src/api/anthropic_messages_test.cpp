@@ -359,7 +359,7 @@ TEST_F(MessagesTest, ErrorsHaveAnthropicsShape) {
   for (int i = 0; i < 1200; ++i) text += " word";
   EXPECT_THAT(
       message_of(R"({"max_tokens":5,"messages":[{"role":"user","content":")" + text + "\"}]}"),
-      ::testing::MatchesRegex("prompt is too long: [0-9]+ tokens > 1000 maximum"));
+      ::testing::MatchesRegex("prompt is too long: [0-9]+ tokens > 999 maximum"));
   EXPECT_THAT(message_of(R"({"max_tokens":5,"messages":[{"role":"user","content":")" +
                          std::string(1 << 20, ' ') + "\"}]}"),
               StartsWith("prompt is too long: "));

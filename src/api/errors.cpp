@@ -70,8 +70,9 @@ std::string to_json(const ApiError& error) {
 std::string to_anthropic_json(const ApiError& error) {
   std::string message = error.message;
   if (error.reason == kContextLengthExceeded) {
+    // An answer has one token at least.
     message = fmt::format("prompt is too long: {} tokens > {} maximum", error.prompt_tokens,
-                          error.context);
+                          error.context - 1);
   }
   const std::string details =
       error.anthropic_details.empty() ? "" : ",\"details\":" + error.anthropic_details;

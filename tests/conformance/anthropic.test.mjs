@@ -157,7 +157,7 @@ describe('messages', () => {
       await stream(long).finalMessage().catch((error) => error)]) {
       assert.ok(failure instanceof Anthropic.BadRequestError);
       assert.equal(failure.error.error.type, 'invalid_request_error');
-      assert.match(failure.message, /prompt is too long: \d+ tokens > 16384 maximum/);
+      assert.match(failure.message, /prompt is too long: \d+ tokens > 16383 maximum/);
     }
   });
 
