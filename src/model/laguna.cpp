@@ -29,9 +29,9 @@ struct Slot {
   int32_t position = 0;
   int32_t first_row = 0;
   int32_t rows = 0;
-  // Of the last draft: tokens for positions proposals_from + 0, 1 ...
+  // Of the last draft: as many tokens, for positions proposals_from + 0, 1 ...
   int32_t proposals_from = -1;
-  std::vector<int32_t> proposals;
+  int32_t proposals = 0;
 };
 
 class Laguna : public Model {
@@ -66,6 +66,7 @@ class Laguna : public Model {
   SegmentResult add_rows(const Segment& segment);
   void ask(const Segment& segment, int32_t first_row, size_t count);
   void forward(const kernels::SampleResults& results);
+  void resolve(std::span<const Segment> segments, std::vector<SegmentResult>& results);
 
   ModelInfo info_;
   int64_t max_length_;
@@ -104,7 +105,7 @@ void Laguna::check_segment(const Segment& segment) const {
                             [&](int32_t page) { return page >= 0 && page < info_.pages; }));
 }
 
-// Appends the segment's rows to the step; the result has its tokens.
+// Appends the segment's rows to the step; the result has its tokens, proposals as zeros.
 SegmentResult Laguna::add_rows(const Segment& segment) {
   check_segment(segment);
   Slot& sequence = slot(segment.slot);
@@ -124,12 +125,12 @@ SegmentResult Laguna::add_rows(const Segment& segment) {
   }
   if (segment.proposals > 0) {
     CHECK(position == sequence.proposals_from);
-    CHECK(segment.proposals <= static_cast<int>(sequence.proposals.size()));
+    CHECK(segment.proposals <= sequence.proposals);
   }
   for (int j = 0; j < segment.proposals; ++j) {
     rows_.push_back(
         {.token = kernels::Row::proposal(j), .position = position++, .sequence = segment.slot});
-    result.tokens.push_back(sequence.proposals[static_cast<size_t>(j)]);
+    result.tokens.push_back(0);
   }
   CHECK(static_cast<int>(rows_.size()) <= info_.max_rows);
 
@@ -159,6 +160,19 @@ void Laguna::ask(const Segment& segment, int32_t first_row, size_t count) {
   }
 }
 
+// Puts the proposals into the results, once the step is over: before that, nobody waits for them.
+void Laguna::resolve(std::span<const Segment> segments, std::vector<SegmentResult>& results) {
+  if (std::ranges::none_of(segments, [](const Segment& s) { return s.proposals > 0; })) return;
+  std::vector<int32_t> computed(rows_.size());
+  backend_.read_tokens(*state_, computed);
+  auto next = computed.cbegin();
+  for (SegmentResult& result : results) {
+    const auto end = next + static_cast<int64_t>(result.tokens.size());
+    result.tokens.assign(next, end);
+    next = end;
+  }
+}
+
 std::vector<SegmentResult> Laguna::step(std::span<const Segment> segments) {
   if (segments.empty()) return {};
   rows_.clear();
@@ -176,6 +190,7 @@ std::vector<SegmentResult> Laguna::step(std::span<const Segment> segments) {
   std::vector<float> logits(keep_logits_ ? asked_.size() * vocab : 0);
   std::vector<kernels::TokenLogprob> logprobs(entries);
   forward({.tokens = sampled, .logits = logits, .logprobs = logprobs});
+  resolve(segments, results);
 
   size_t next = 0;
   auto next_entry = logprobs.begin();
@@ -207,12 +222,8 @@ void Laguna::draft(std::span<const Anchor> anchors, int k) {
     CHECK(anchor.position >= 1 && anchor.position == sequence.committed);
     sequence.proposals_from = anchor.position + 1;
   }
-  const std::vector<int32_t> proposals = draft_->propose(anchors, k);
-  auto first = proposals.begin();
-  for (const Anchor& anchor : anchors) {
-    slot(anchor.slot).proposals.assign(first, first + k);
-    first += k;
-  }
+  draft_->propose(anchors, k);
+  for (const Anchor& anchor : anchors) slot(anchor.slot).proposals = k;
 }
 
 void Laguna::commit(std::span<const Commit> commits) {
@@ -361,12 +372,17 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
                 backend.allocate(target_shape(target_config, pair, info, options.cache_type)));
   LAGOON_ASSIGN(TargetWeights weights, load_target(target, target_config, options.random, backend));
   if (pair != nullptr) set_taps(weights, pair->tap_layers);
+  LAGOON_RETURN_IF_ERROR(backend.reserve(*state, {.embedding = weights.embedding.get(),
+                                                  .attention = weights.attention,
+                                                  .ffn = weights.ffn,
+                                                  .head = &weights.head,
+                                                  .positions = max_length}));
   std::unique_ptr<DFlash> dflash;
   if (pair != nullptr) {
     LAGOON_ASSIGN(DraftWeights draft_weights, load_draft(*draft, *pair, options.random, backend));
     draft_weights.head.lm_head = weights.lm_head.get();
     LAGOON_ASSIGN(dflash, DFlash::create(*pair, std::move(draft_weights), *weights.embedding,
-                                         options.slots, backend));
+                                         *state, options.slots, max_length, backend));
   }
   return std::unique_ptr<Model>(std::make_unique<Laguna>(std::move(info), max_length,
                                                          std::move(weights), std::move(state),

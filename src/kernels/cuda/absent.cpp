@@ -14,4 +14,8 @@ Result<std::unique_ptr<Backend>> make_backend(Activations) {
       "with -DLAGOON_CUDA=ON, or use --backend cpu"};
 }
 
+Counters counters(const Backend&) {
+  return {};
+}
+
 }  // namespace lagoon::kernels::cuda

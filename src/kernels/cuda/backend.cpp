@@ -1,7 +1,7 @@
 #include "kernels/cuda/backend.h"
 
-#include <cuda_runtime_api.h>
-
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -18,6 +18,8 @@ class CudaBackend final : public Backend {
       : device_(std::move(device)), machine_(*device_) {}
   ~CudaBackend() override { device_->wait(); }
 
+  int64_t waits() const { return device_->waits(); }
+
   std::string_view name() const override { return "cuda"; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
@@ -30,12 +32,16 @@ class CudaBackend final : public Backend {
     return state;
   }
 
+  Result<void> reserve(State& state, const Layers& layers) override {
+    return cuda::reserve(machine_, as_cuda(state), layers);
+  }
+
   void begin(State& state, const Batch& batch) override { as_cuda(state).begin(batch); }
 
   void embed(State& state, const PackedWeight& table) override {
     CudaState& cuda = as_cuda(state);
     const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
-    if (cuda.rows() == 0) return;
+    if (cuda.rows() == 0 || device_->failed()) return;
     read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
   }
 
@@ -58,14 +64,27 @@ class CudaBackend final : public Backend {
     cuda::draft_context(machine_, as_cuda(draft), as_cuda(target), context, layers, rows);
   }
 
+  void read_tokens(const State& state, std::span<int32_t> out) const override {
+    const CudaState& cuda = as_cuda(state);
+    CHECK(out.size() == static_cast<size_t>(cuda.rows()));
+    const std::span<const int32_t> known = cuda.counts_and_tokens();
+    if (!known.empty()) {
+      std::ranges::copy(known.subspan(2), out.begin());
+    } else {
+      read(out.data(), cuda.tokens(), out.size_bytes());
+    }
+  }
+
   ExpertUse expert_use(const State& state) const override {
     const CudaState& cuda = as_cuda(state);
-    if (cuda.host_expert_use().has_value()) return *cuda.host_expert_use();
-    if (cuda.expert_use() == nullptr) return {};
+    const std::span<const int32_t> known = cuda.counts_and_tokens();
+    if (!known.empty()) return {.layers = known[0], .distinct = known[1]};
     int32_t use[2] = {};
-    read(use, cuda.expert_use(), sizeof use);
+    if (cuda.expert_use() != nullptr) read(use, cuda.expert_use(), sizeof use);
     return {.layers = use[0], .distinct = use[1]};
   }
+
+  const Error* failure() const override { return device_->failure(); }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
     const CudaState& cuda = as_cuda(state);
@@ -75,9 +94,10 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // Zeros after a failure.
   void read(void* to, const void* from, size_t bytes) const {
-    check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, machine_.stream()),
-                 "a copy from the device");
+    std::memset(to, 0, bytes);
+    copy_out(*device_, to, from, static_cast<int64_t>(bytes));
     device_->wait();
   }
 
@@ -86,6 +106,12 @@ class CudaBackend final : public Backend {
 };
 
 }  // namespace
+
+Counters counters(const Backend& backend) {
+  const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
+  CHECK(cuda != nullptr);
+  return {.waits = cuda->waits(), .memory_calls = memory_calls()};
+}
 
 bool built() {
   return true;

@@ -129,6 +129,22 @@ TEST(Plan, ABlockServesAllRowsUpTo64) {
   }
 }
 
+// What is reserved for the partial results of a row is reached, and never passed.
+TEST(Plan, NoRowSeesMoreChunksThanAreReserved) {
+  for (const int window : {0, 1, 2, 40, 128, 129, 130, 512}) {
+    for (const int positions : {1, 300, 8193, 65537, 262144}) {
+      int most = 0;
+      for (int position = 0; position < positions; ++position) {
+        most = std::max(most, chunks_seen(window, position));
+      }
+      EXPECT_LE(most, most_chunks_seen(window, positions)) << window << " " << positions;
+      if (positions > 1000) {
+        EXPECT_EQ(most, most_chunks_seen(window, positions)) << window;
+      }
+    }
+  }
+}
+
 TEST(Plan, ChunksFollowEachOther) {
   for (const int window : {0, 512}) {
     for (int position = 0; position < 262144; ++position) {
