@@ -278,6 +278,33 @@ describe('agents', () => {
     });
   }
 
+  // Claude Code and Codex give a request up that shows no sign of life: here while it waits for others.
+  test('who waits gets events: ping, response.in_progress', async () => {
+    const story = {
+      model: 'nano', stream: true, max_tokens: 15000, ignore_eos: true,
+      messages: [{ role: 'user', content: 'Tell me a story.' }],
+    };
+    const leave = new AbortController();
+    const post = (route, body) => fetch(server.url + route,
+      { method: 'POST', body: JSON.stringify(body), signal: leave.signal });
+    const busy = await Promise.all([1, 2, 3, 4].map(() => post('/v1/chat/completions', story)));
+    const waiting = [
+      [await post('/v1/messages', story), 'event: ping\ndata: {"type":"ping"}\n\n'],
+      [await post('/v1/responses', { ...story, input: 'Tell me a story.' }),
+        'event: response.in_progress\ndata: {"type":"response.in_progress","sequence_number":2,'],
+    ];
+    await Promise.all(waiting.map(async ([response, sign]) => {
+      let seen = '';
+      for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+        seen += piece;
+        if (seen.includes(sign)) return;
+      }
+      assert.fail(seen);
+    }));
+    leave.abort();
+    await Promise.all(busy.map((response) => response.text().catch(() => {})));
+  });
+
   test('aider: plain text and a long system prompt', async () => {
     const message = await ask({
       messages: [
