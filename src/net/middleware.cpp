@@ -361,6 +361,7 @@ void Middleware::handle(HttpRequest request, std::shared_ptr<Responder> responde
   Headers headers = cors_headers(options.cors, request.header("Origin"));
   const bool origin_allowed = !headers.empty();
   headers.emplace_back(kRequestId, id);
+  headers.emplace_back("Request-Id", id);  // where Anthropic's clients look
   auto counting = std::make_shared<CountingResponder>(
       std::move(responder), std::move(headers), state_->metrics_of(request), request.body.size());
 

@@ -46,7 +46,7 @@ class Middleware {
 
   // For Server::start(). The handler sees the request with an X-Request-Id: the client's, where it
   // is one that can be used (1 to 128 visible ASCII characters), else a random one. The answer
-  // carries it, too.
+  // carries it, too, also as Request-Id.
   void handle(HttpRequest request, std::shared_ptr<Responder> responder) const;
 
  private:

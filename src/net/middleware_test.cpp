@@ -203,6 +203,8 @@ TEST_F(MiddlewareTest, RequestsHaveIds) {
   EXPECT_EQ(send(request("GET", "/", {{"x-request-id", "mine-1"}}))->header("X-Request-Id"),
             "mine-1");
   EXPECT_EQ(seen_.header("X-Request-Id"), "mine-1");
+  EXPECT_EQ(send(request("GET", "/", {{"x-request-id", "mine-1"}}))->header("Request-Id"),
+            "mine-1");
   for (const std::string& bad : {std::string(), std::string("a b"), std::string(129, 'x')}) {
     const auto answer = send(request("GET", "/", {{"X-Request-Id", bad}}));
     EXPECT_EQ(answer->header("X-Request-Id").size(), 32U) << bad;

@@ -40,6 +40,7 @@ describe('messages', () => {
     const message = await ask({ messages: user('capital of France? one word'), max_tokens: 8 });
     assert.deepEqual(message.content, [{ type: 'text', text: 'Paris' }]);
     assert.equal(message.role, 'assistant');
+    assert.equal(message.id, `msg_${message._request_id}`);
     assert.equal(message.model, 'claude-any');
     assert.equal(message.stop_reason, 'end_turn');
     assert.ok(message.usage.input_tokens > 5 && message.usage.output_tokens >= 2);
