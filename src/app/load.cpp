@@ -148,10 +148,11 @@ int thread_count(int asked) {
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxDefaultThreads);
 }
 
-Result<std::unique_ptr<kernels::Backend>> make_backend(const std::string& name, int threads) {
+Result<std::unique_ptr<kernels::Backend>> make_backend(const ModelOptions& options, int threads) {
+  const std::string& name = options.backend;
   if (name == "ref") return kernels::ref::make_backend(kernels::Activations::kBFloat16, threads);
   if (name == "cuda" || (name == "auto" && kernels::cuda::built())) {
-    auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16);
+    auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16, options.graphs);
     if (backend.ok() || name == "cuda") return backend;
     LOG(info, "on the processor, since {}", backend.error().message);
   }
@@ -308,7 +309,7 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   if (draft != nullptr && proposals == 0) {
     LAGOON_RETURN_IF_ERROR(model::check_draft(target, draft->directory, load));
   }
-  LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, threads));
+  LAGOON_ASSIGN(loaded.backend, make_backend(options, threads));
   const auto start = std::chrono::steady_clock::now();
   LAGOON_ASSIGN(auto model, model::load(target, proposals > 0 ? &draft->directory : nullptr,
                                         *loaded.backend, load));

@@ -20,6 +20,7 @@ struct ModelOptions {
   bool fit_length = false;                 // max_length 0: at most what kv_cache_bytes hold, too
   int threads = 0;                         // 0: as many as the machine has, at most 8
   std::string backend = "auto";            // or "cpu", "cuda", "ref"
+  bool graphs = true;                      // on a GPU: steps as CUDA graphs
   std::string kv_cache_dtype = "auto";     // or "bfloat16", "fp8", "fp8_e4m3" (the same)
   int64_t enough_length = 0;               // > 0: where max_length is 0, at most that much
   int slots = 4;                           // requests computed at a time (--max-num-seqs)

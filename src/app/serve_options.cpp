@@ -303,9 +303,7 @@ Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
     options.remarks.emplace_back(
         "--enable-prefix-caching has no effect yet: there is no prefix cache");
   }
-  if (texts.enforce_eager) {
-    options.remarks.emplace_back("--enforce-eager changes nothing: no graphs are captured");
-  }
+  options.model.graphs = !texts.enforce_eager;
   if (!texts.moe_backend.empty()) {
     options.remarks.emplace_back(
         "--moe-backend has no effect: there is one way to compute experts");

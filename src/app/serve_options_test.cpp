@@ -74,8 +74,10 @@ TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
              "--enable-auto-tool-choice", "--tool-call-parser", "poolside_v1",
              "--reasoning-parser=poolside_v1", "--enable-request-id-headers"});
   EXPECT_THAT(options.remarks,
-              ElementsAre(HasSubstr("--enable-prefix-caching"), HasSubstr("--enforce-eager"),
-                          HasSubstr("--moe-backend"), HasSubstr("--trust-remote-code")));
+              ElementsAre(HasSubstr("--enable-prefix-caching"), HasSubstr("--moe-backend"),
+                          HasSubstr("--trust-remote-code")));
+  EXPECT_FALSE(options.model.graphs);
+  EXPECT_TRUE(serve({"m"}).model.graphs);
   EXPECT_THAT(serve({"m", "--no-enable-prefix-caching"}).remarks, IsEmpty());
 }
 

@@ -16,55 +16,70 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<Device> device)
       : device_(std::move(device)), machine_(*device_) {}
-  ~CudaBackend() override { device_->wait(); }
+  ~CudaBackend() override {
+    finish_step();
+    device_->wait();
+  }
 
   int64_t waits() const { return device_->waits(); }
 
   std::string_view name() const override { return "cuda"; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
+    finish_step();
     LAGOON_ASSIGN(Weight weight, Matrix::pack(*device_, matrix));
     return weight;
   }
 
   Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
+    finish_step();
     LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));
     return state;
   }
 
   Result<void> reserve(State& state, const Layers& layers) override {
+    finish_step();
     return cuda::reserve(machine_, as_cuda(state), layers);
   }
 
-  void begin(State& state, const Batch& batch) override { as_cuda(state).begin(batch); }
+  // From here to what comes after the layers is one graph, if the step is one of those.
+  void begin(State& state, const Batch& batch) override {
+    finish_step();
+    CudaState& cuda = as_cuda(state);
+    cuda.begin(batch);
+    if (const uint64_t key = cuda.key(); key != 0) cuda.graphs().open(key);
+  }
 
   void embed(State& state, const PackedWeight& table) override {
     CudaState& cuda = as_cuda(state);
     const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
-    if (cuda.rows() == 0 || device_->failed()) return;
+    if (cuda.rows() == 0 || device_->failed() || !wants(cuda, &table)) return;
     read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
   }
 
   void attention_half(State& state, const AttentionLayer& layer) override {
-    cuda::attention_half(machine_, as_cuda(state), layer);
+    if (wants(as_cuda(state), &layer)) cuda::attention_half(machine_, as_cuda(state), layer);
   }
 
   void ffn_half(State& state, const FfnLayer& layer) override {
-    cuda::ffn_half(machine_, as_cuda(state), layer);
+    if (wants(as_cuda(state), &layer)) cuda::ffn_half(machine_, as_cuda(state), layer);
   }
 
   void head_sample(State& state, const Head& head, std::span<const SampleRow> asked,
                    const SampleResults& results) override {
+    finish_step();
     cuda::head_sample(machine_, as_cuda(state), head, asked, results);
   }
 
   void draft_context(State& draft, const State& target, const DraftContext& context,
                      std::span<const AttentionLayer> layers,
                      std::span<const ContextRow> rows) override {
+    finish_step();
     cuda::draft_context(machine_, as_cuda(draft), as_cuda(target), context, layers, rows);
   }
 
   void read_tokens(const State& state, std::span<int32_t> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     CHECK(out.size() == static_cast<size_t>(cuda.rows()));
     const std::span<const int32_t> known = cuda.counts_and_tokens();
@@ -76,6 +91,7 @@ class CudaBackend final : public Backend {
   }
 
   ExpertUse expert_use(const State& state) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     const std::span<const int32_t> known = cuda.counts_and_tokens();
     if (!known.empty()) return {.layers = known[0], .distinct = known[1]};
@@ -87,6 +103,7 @@ class CudaBackend final : public Backend {
   const Error* failure() const override { return device_->failure(); }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     CHECK(row >= 0 && row < cuda.rows());
     CHECK(out.size() == static_cast<size_t>(cuda.shape().hidden));
@@ -94,6 +111,15 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // Runs what the last step's operations were collected for.
+  void finish_step() const {
+    if (device_->open_graphs != nullptr) device_->open_graphs->close();
+  }
+  // Whether an operation is to be put on the stream.
+  bool wants(CudaState& state, const void* identity) const {
+    return device_->open_graphs != &state.graphs() || state.graphs().wants(identity);
+  }
+
   // Zeros after a failure.
   void read(void* to, const void* from, size_t bytes) const {
     std::memset(to, 0, bytes);
@@ -117,12 +143,13 @@ bool built() {
   return true;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(Activations activations) {
+Result<std::unique_ptr<Backend>> make_backend(Activations activations, bool graphs) {
   if (activations != Activations::kBFloat16) {
     return Error{ErrorCode::kUnsupported,
                  "activations in FP32 are not for a GPU: use the backend ref or cpu"};
   }
   LAGOON_ASSIGN(std::unique_ptr<Device> device, Device::open());
+  device->uses_graphs = graphs;
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(device)));
 }
 

@@ -76,6 +76,8 @@ class Cutter {
   int64_t used_ = 0;
 };
 
+class Graphs;
+
 class Device {
  public:
   // See make_backend() for the errors.
@@ -101,6 +103,10 @@ class Device {
   void fail(Error error);
   bool failed() const { return failure_.has_value(); }
   const Error* failure() const { return failure_ ? &*failure_ : nullptr; }
+
+  // Whether steps may become graphs, and those of which a section is open (graphs.h).
+  bool uses_graphs = true;
+  Graphs* open_graphs = nullptr;
 
   // For weights.
   Arena weights{int64_t{64} << 20, int64_t{512} << 20};

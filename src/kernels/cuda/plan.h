@@ -72,6 +72,12 @@ LAGOON_DEVICE constexpr int most_chunks_seen(int window, int positions) {
                      : static_cast<int>(ceil_divide(window - 1, chunk_begin(window, 1))) + 1;
 }
 
+// As above, of rows of one tile of queries, which are neighbours.
+LAGOON_DEVICE constexpr int most_tile_chunks_seen(int window, int positions) {
+  return window == 0 ? chunks_seen(0, positions - 1)
+                     : static_cast<int>(ceil_divide(window + 14, chunk_begin(window, 1))) + 1;
+}
+
 // Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.
 inline constexpr int kQueryTile = 16;
 

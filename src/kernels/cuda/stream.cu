@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <Packing P>
 void start_product(Stream stream, const Products& args) {
   const int blocks = args.blocks();
-  const unsigned held = one_block_each<product_kernel<P>>(kStreamBytes<1>);
+  const unsigned held = resident_blocks<product_kernel<P>>(kThreads, kStreamBytes<1>);
   const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
   start(stream, product_kernel<P>, dim3(grid), kThreads, kStreamBytes<1>, args, blocks);
 }
@@ -125,7 +125,7 @@ template <Packing P>
 void start_gate(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                 int64_t rows, Bits16* h) {
   const int blocks = static_cast<int>(blocks_of(gate.rows, gate.columns));
-  const unsigned held = one_block_each<gate_kernel<P>>(kStreamBytes<2>);
+  const unsigned held = resident_blocks<gate_kernel<P>>(kThreads, kStreamBytes<2>);
   const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
   start(stream, gate_kernel<P>, dim3(grid), kThreads, kStreamBytes<2>, gate, up, x, rows, h,
         blocks);
