@@ -72,6 +72,9 @@ struct ServeOptions {
       60;  // seconds without a step while requests run, then the server ends; 0: never
 
   bool force_include_usage = false;
+  bool strict_model_name = false;
+  bool thinking_signatures = true;
+  int64_t max_response_store_bytes = 64 << 20;
   bool log_requests = false;
   int max_log_bytes = 1000;  // of a request's body
   bool log_stats = true;
