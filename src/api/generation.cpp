@@ -62,15 +62,21 @@ void Streams::add(const std::shared_ptr<Generation>& generation) {
   open_.push_back(generation);
 }
 
-void Streams::keep_alive() {
+std::vector<std::shared_ptr<Generation>> Streams::open() {
   std::vector<std::shared_ptr<Generation>> open;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& stream : open_) open.push_back(stream.lock());
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : open_) {
+    if (auto generation = stream.lock()) open.push_back(std::move(generation));
   }
-  for (const auto& stream : open) {
-    if (stream != nullptr) stream->keep_alive();
-  }
+  return open;
+}
+
+void Streams::keep_alive() {
+  for (const auto& stream : open()) stream->keep_alive();
+}
+
+void Streams::fail_all(const std::string& sentence) {
+  for (const auto& stream : open()) stream->fail_from_outside(sentence);
 }
 
 void Generation::start(engine::Engine& engine, std::shared_ptr<Workers> workers, Streams& streams,
@@ -105,10 +111,10 @@ void Generation::submit(std::vector<engine::Request> requests, Streams& streams)
   usages_.resize(requests.size());
   unfinished_ = requests.size();
   if (!submit_all(std::move(requests))) return;
+  streams.add(shared_from_this());
   if (stream_) {
     // The client has its headers now, however long the queue and the prompt are.
     start_event_stream(*responder_);
-    streams.add(shared_from_this());
     write(answer_->stream_begin());
   }
   drain();
@@ -174,11 +180,19 @@ void Generation::on_event(size_t choice, engine::Event event) {
 void Generation::keep_alive() {
   {
     const std::lock_guard lock(mutex_);
-    if (over_ || gone_ || std::exchange(written_, false)) return;
+    if (!stream_ || over_ || gone_ || std::exchange(written_, false)) return;
     sign_due_ = true;
     if (std::exchange(draining_, true)) return;
   }
   drain();
+}
+
+void Generation::fail_from_outside(const std::string& sentence) {
+  engine::Event event;
+  event.finished = true;
+  event.reason = engine::FinishReason::kError;
+  event.error = sentence;
+  on_event(0, std::move(event));
 }
 
 void Generation::drain() {

@@ -55,7 +55,7 @@ class Streams;
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   // Submits the requests, and answers with the error where the engine refuses one of them. On a
-  // worker. A stream is added to `streams`.
+  // worker. The answer is added to `streams`.
   static void start(engine::Engine& engine, std::shared_ptr<Workers> workers, Streams& streams,
                     Prepared prepared, RequestLog log, std::shared_ptr<net::Responder> responder);
 
@@ -65,6 +65,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // Writes a sign of life into the stream where nothing was written since the last call. On a
   // worker.
   void keep_alive();
+  // As if the engine had ended it with this error. Any thread.
+  void fail_from_outside(const std::string& sentence);
 
  private:
   using ChoiceEvent = std::pair<size_t, engine::Event>;
@@ -105,14 +107,19 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool over_ = false;  // nothing more is written
 };
 
-// The streams that are open, so that they can be kept alive. Any thread.
+// The answers that are being given, so that streams can be kept alive, and all of them ended. Any
+// thread.
 class Streams {
  public:
   void add(const std::shared_ptr<Generation>& generation);
   // Generation::keep_alive() of each.
   void keep_alive();
+  // Generation::fail_from_outside() of each.
+  void fail_all(const std::string& sentence);
 
  private:
+  std::vector<std::shared_ptr<Generation>> open();
+
   std::mutex mutex_;
   std::vector<std::weak_ptr<Generation>> open_;
   size_t clean_at_ = 64;

@@ -120,6 +120,7 @@ class HttpService : public Service {
   ~HttpService() override { workers_->stop(); }
 
   void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) override;
+  void fail_all(const std::string& sentence) override { streams_.fail_all(sentence); }
 
  private:
   void get(const std::string& path, net::Responder& responder);
@@ -222,6 +223,12 @@ void HttpService::read_and_start(const std::string& body, const Route& route, Re
     log.done(error.status);
     respond_error(*responder, error, route.write_error);
   };
+  if (route.prepare != nullptr && context_.options.refusal) {
+    if (const auto why = context_.options.refusal()) {
+      refuse_with(from_error({ErrorCode::kUnavailable, *why}));
+      return;
+    }
+  }
   const auto json = parse_json(body);
   if (!json.ok()) {
     refuse_with(invalid_body(fmt::format("Invalid JSON: {}", json.error().message)));
@@ -264,6 +271,7 @@ void respond_health(net::Responder& responder, const Health& health,
   std::string body =
       fmt::format(R"({{"status":"{}","phase":{},"percent":{})", health.ready ? "ok" : "unavailable",
                   json_string(health.phase), health.percent);
+  if (health.seconds_left) body += fmt::format(R"(,"seconds_left":{:.1f})", *health.seconds_left);
   if (progress != nullptr) {
     body += fmt::format(
         R"(,"running":{},"waiting":{},"kv_cache_usage":{:.4f},"seconds_since_progress":{:.3f})",

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,8 @@ namespace lagoon::api {
 struct Health {
   bool ready = true;  // whether requests are taken
   std::string phase = "ready";
-  int percent = 100;  // of the phase
+  int percent = 100;                        // of the phase
+  std::optional<double> seconds_left = {};  // of it, where there is telling
 };
 
 // The answer to /health: 200 where the program is ready, else 503; the body says more. Also for who
@@ -47,6 +49,9 @@ struct ServiceOptions {
   // client takes it for dead. 0: never.
   std::chrono::milliseconds keep_alive{10'000};
   std::function<Health()> health;  // for /health, from any thread; null: ready
+  // Why no answer can be begun now (the machine is short of memory, say): a request for one is then
+  // 503 with this sentence. Any thread; null: it always can.
+  std::function<std::optional<std::string>()> refusal;
 };
 
 // Reads ServiceOptions::default_template_kwargs. An error names the option.
@@ -66,6 +71,9 @@ class Service {
   virtual ~Service() = default;
   // For net::Server: may be called on its I/O thread.
   virtual void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) = 0;
+  // Ends every answer that is being given with this error, whether or not the engine still does
+  // anything. It does not wait for them to be written. Any thread.
+  virtual void fail_all(const std::string& sentence) = 0;
 };
 
 }  // namespace lagoon::api

@@ -116,7 +116,7 @@ Result<void> follow(EventQueue& events, const std::string& synthetic) {
 Result<void> generate(const GenerateOptions& options) {
   FILE* nowhere = std::fopen("/dev/null", "w");
   if (nowhere == nullptr) return Error{ErrorCode::kInternal, "/dev/null cannot be opened"};
-  auto loaded = load_model(options.model, {.lines = nowhere});
+  auto loaded = load_model(options.model, {.lines = nowhere, .progress_lines = stderr});
   std::fclose(nowhere);
   if (!loaded.ok()) return loaded.error();
   const LoadedModel& model = **loaded;

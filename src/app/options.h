@@ -14,7 +14,8 @@ namespace lagoon::app {
 
 // What every command that loads a model takes.
 struct ModelOptions {
-  std::string model;                       // a directory, or the name of a bundled model
+  std::string model;                       // a directory, a bundled model, a repository's id
+  std::string revision;                    // of that repository; "": main
   std::string speculative_config;          // JSON, or "" for no draft
   int64_t max_length = 0;                  // prompt and answer; 0: all that the model was made for
   bool fit_length = false;                 // max_length 0: at most what kv_cache_bytes hold, too
@@ -26,6 +27,7 @@ struct ModelOptions {
   int slots = 4;                           // requests computed at a time (--max-num-seqs)
   int max_batched_tokens = 0;              // rows of a step; 0: the engine's own choice
   int64_t kv_cache_bytes = 0;              // of the pages of full layers; 0: slots * max_length
+  double memory_utilization = 0;           // share of the memory that the plan may take; 0: all
   std::string generation_config = "auto";  // or "vllm" (none), or a directory
   std::string override_generation_config;  // JSON, or ""
   std::string tokenizer;  // the directory or bundled model it is from; "": the model's own
@@ -35,6 +37,7 @@ struct ModelOptions {
   uint64_t dummy_seed = 0;
   double dummy_routing_overlap = 0;  // 0: rows choose experts independently
   int proposals = -1;                // in place of num_speculative_tokens; -1: that
+  bool require_draft = false;        // a draft that is of no use is an error
   // Probabilities that proposals 0..i all stand; empty: the target decides.
   std::vector<double> synthetic_acceptance;
 };
@@ -65,6 +68,8 @@ struct ServeOptions {
   int receive_timeout = 300;
   int write_timeout = 120;
   int shutdown_timeout = 30;
+  int stall_timeout =
+      60;  // seconds without a step while requests run, then the server ends; 0: never
 
   bool force_include_usage = false;
   bool strict_model_name = false;
@@ -101,6 +106,12 @@ struct SynthOptions {
   bool no_weights = false;  // config and tokenizer only
 };
 
+struct InspectOptions {
+  ModelOptions model;  // its model may be a config.json
+  std::string draft;   // a directory, a config.json or a bundled model; "": none
+  bool json = false;
+};
+
 struct BenchOptions {
   ModelOptions model;        // of a model in this process
   std::string url;           // of a server, in its place
@@ -124,8 +135,8 @@ struct Information {
   std::string text;
 };
 
-using Command =
-    std::variant<ServeOptions, GenerateOptions, BenchOptions, SynthOptions, Information>;
+using Command = std::variant<ServeOptions, GenerateOptions, InspectOptions, BenchOptions,
+                             SynthOptions, Information>;
 
 // Of an option given twice the last one counts; '_' in an option's name counts as '-'. An option
 // that does not exist is an error that names the nearest one that does. `lagoon serve` also reads

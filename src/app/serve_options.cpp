@@ -45,24 +45,15 @@ void add_model_parts(CLI::App& command, ServeOptions& options, ServeTexts& texts
       R"(Sampling defaults in place of the file's: {"temperature":0.7,"top_p":0.95,"top_k":20})",
       "JSON")
       ->check(not_empty());
+  command.add_flag("--require-draft,!--no-require-draft", options.model.require_draft,
+                   "Do not start where less than 10 % of what the draft proposes on code is "
+                   "accepted; else the server goes on without the draft");
   command.add_flag("--trust-remote-code", texts.trust_remote_code,
                    "Accepted; has no effect, since no code of a model is run");
 }
 
 void add_computing(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
-  add(command, "--max-num-seqs", options.model.slots, "Requests computed at a time; default: 4",
-      "N")
-      ->check(CLI::Range(1, 1024));
-  add(command, "--max-num-batched-tokens", texts.max_batched_tokens,
-      "Rows of a step at most, prompts' and answers' together", "N")
-      ->check(not_empty());
-  add(command, "--kv-cache-memory-bytes", texts.kv_cache_bytes,
-      "Size of the pool of keys and values (12G); default: --max-num-seqs requests of full length",
-      "BYTES")
-      ->check(not_empty());
-  add(command, "--gpu-memory-utilization", texts.gpu_memory_utilization,
-      "Accepted together with --kv-cache-memory-bytes, which decides", "SHARE")
-      ->check(CLI::Range(0.01, 1.0));
+  add_memory_options(command, options.model, texts.memory);
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
                    "Accepted; has no effect yet");
   command.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", texts.chunked_prefill,
@@ -166,6 +157,10 @@ void add_limits(CLI::App& command, ServeOptions& options) {
           "Seconds that a client may take nothing of its answer; default: 120", 1);
   seconds("--shutdown-timeout", options.shutdown_timeout,
           "Seconds for running requests to end after SIGTERM; default: 30", 0);
+  seconds("--stall-timeout", options.stall_timeout,
+          "Seconds without a token while requests run, after which the server ends with an error; "
+          "default: 60 (0: never)",
+          0);
 }
 
 void add_log(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
@@ -190,9 +185,9 @@ void group_options(CLI::App& command) {
   using Names = std::vector<const char*>;
   const std::vector<std::pair<const char*, Names>> groups = {
       {"Model",
-       {"--model", "--served-model-name", "--max-model-len", "--speculative-config", "--tokenizer",
-        "--default-chat-template-kwargs", "--generation-config", "--override-generation-config",
-        "--trust-remote-code"}},
+       {"--model", "--revision", "--served-model-name", "--max-model-len", "--speculative-config",
+        "--require-draft", "--tokenizer", "--default-chat-template-kwargs", "--generation-config",
+        "--override-generation-config", "--trust-remote-code"}},
       {"Computing and memory",
        {"--backend", "--threads", "--max-num-seqs", "--max-num-batched-tokens", "--kv-cache-dtype",
         "--kv-cache-memory-bytes", "--gpu-memory-utilization", "--enable-prefix-caching",
@@ -207,7 +202,8 @@ void group_options(CLI::App& command) {
         "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certs", "--ssl-cert-reqs"}},
       {"Limits",
        {"--max-body-bytes", "--max-response-store-bytes", "--max-connections", "--idle-timeout",
-        "--read-timeout", "--receive-timeout", "--write-timeout", "--shutdown-timeout"}},
+        "--read-timeout", "--receive-timeout", "--write-timeout", "--shutdown-timeout",
+        "--stall-timeout"}},
       {"Log",
        {"--log-format", "--log-level", "--enable-log-requests", "--max-log-len",
         "--disable-log-stats", "--enable-request-id-headers"}},
@@ -251,36 +247,6 @@ Result<void> read_api_keys(const std::string& path, std::vector<std::string>& ke
                                  file.is_open() ? "has no keys, one a line" : "cannot be read"));
 }
 
-Result<void> finish_memory(const ServeTexts& texts, ServeOptions& options) {
-  ModelOptions& model = options.model;
-  if (!texts.max_batched_tokens.empty()) {
-    LAGOON_ASSIGN(const int64_t tokens,
-                  parse_count("--max-num-batched-tokens", texts.max_batched_tokens));
-    if (tokens > 1 << 20) {
-      return usage_error(
-          fmt::format("--max-num-batched-tokens is {}, and a step has at most {} "
-                      "rows",
-                      tokens, 1 << 20));
-    }
-    model.max_batched_tokens = static_cast<int>(tokens);
-  }
-  if (!texts.kv_cache_bytes.empty()) {
-    LAGOON_ASSIGN(model.kv_cache_bytes,
-                  parse_count("--kv-cache-memory-bytes", texts.kv_cache_bytes));
-  }
-  if (texts.gpu_memory_utilization > 0) {
-    if (texts.kv_cache_bytes.empty()) {
-      return usage_error(
-          "--gpu-memory-utilization cannot size the memory for keys and values in this version: "
-          "give its bytes with --kv-cache-memory-bytes, or leave both out");
-    }
-    options.remarks.emplace_back(
-        "--gpu-memory-utilization has no effect: --kv-cache-memory-bytes decides, and free memory "
-        "is not compared with a share of all");
-  }
-  return {};
-}
-
 // What is accepted since scripts give it, and what of it cannot be had.
 Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
                              ServeOptions& options) {
@@ -311,6 +277,11 @@ Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
   if (texts.trust_remote_code) {
     options.remarks.emplace_back(
         "--trust-remote-code has no effect: no code of a model is ever run");
+  }
+  if (options.model.require_draft && options.model.speculative_config.empty()) {
+    return usage_error(
+        "--require-draft is about a draft, and there is none: add "
+        "--speculative-config");
   }
   if (command.count("--max-log-len") > 0 && !options.log_requests) {
     return usage_error(
@@ -379,7 +350,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options, ServeTexts& tex
 }
 
 Result<void> finish_serve(const CLI::App& command, const ServeTexts& texts, ServeOptions& options) {
-  LAGOON_RETURN_IF_ERROR(finish_memory(texts, options));
+  LAGOON_RETURN_IF_ERROR(finish_memory(texts.memory, options.model));
   LAGOON_RETURN_IF_ERROR(finish_accepted(command, texts, options));
   LAGOON_RETURN_IF_ERROR(finish_network(command, texts, options));
   options.log_stats = !texts.no_log_stats;

@@ -63,8 +63,10 @@ TEST(ServeOptions, TheLineOfTheRecipe) {
   EXPECT_EQ(options.model.slots, 4);
   EXPECT_EQ(options.model.max_batched_tokens, 8192);
   EXPECT_EQ(options.host, "0.0.0.0");
-  EXPECT_THAT(options.remarks, ElementsAre(HasSubstr("VLLM_USE_DEEP_GEMM is ignored"),
-                                           HasSubstr("--gpu-memory-utilization has no effect")));
+  EXPECT_EQ(options.model.memory_utilization, 0.85);
+  EXPECT_EQ(options.stall_timeout, 60);
+  EXPECT_FALSE(options.model.require_draft);
+  EXPECT_THAT(options.remarks, ElementsAre(HasSubstr("VLLM_USE_DEEP_GEMM is ignored")));
 }
 
 TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
@@ -83,8 +85,8 @@ TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
 
 TEST(ServeOptions, WhatCannotBeHadIsRefused) {
   EXPECT_THAT(error({"m", "--tensor-parallel-size", "2"}), HasSubstr("one device"));
-  EXPECT_THAT(error({"m", "--gpu-memory-utilization", "0.9"}),
-              HasSubstr("--kv-cache-memory-bytes"));
+  EXPECT_THAT(error({"m", "--gpu-memory-utilization", "1.5"}), HasSubstr("1.5"));
+  EXPECT_THAT(error({"m", "--require-draft"}), HasSubstr("--speculative-config"));
   EXPECT_THAT(error({"m", "--no-enable-chunked-prefill"}), HasSubstr("chunks"));
   EXPECT_THAT(error({"m", "--no-enable-auto-tool-choice"}), HasSubstr("tool_choice"));
   EXPECT_THAT(error({"m", "--tool-call-parser", "hermes"}), HasSubstr("poolside_v1"));

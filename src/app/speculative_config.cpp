@@ -21,7 +21,8 @@ Result<SpeculativeConfig> parse_speculative_config(const std::string& json) {
   if (parsed.is_discarded()) return wrong("is not valid JSON");
   if (!parsed.is_object()) return wrong("is not a JSON object");
   for (const auto& item : parsed.items()) {
-    if (item.key() != "method" && item.key() != "model" && item.key() != "num_speculative_tokens") {
+    if (item.key() != "method" && item.key() != "model" && item.key() != "revision" &&
+        item.key() != "num_speculative_tokens") {
       return wrong(fmt::format("has the key '{}', which is not known", item.key()));
     }
   }
@@ -36,7 +37,12 @@ Result<SpeculativeConfig> parse_speculative_config(const std::string& json) {
   if (!parsed["model"].is_string() || parsed["model"].get<std::string>().empty()) {
     return wrong("has a 'model' that is not a string");
   }
-  SpeculativeConfig config{.model = parsed["model"].get<std::string>(), .proposals = {}};
+  SpeculativeConfig config;
+  config.model = parsed["model"].get<std::string>();
+  if (parsed.contains("revision")) {
+    if (!parsed["revision"].is_string()) return wrong("has a 'revision' that is not a string");
+    config.revision = parsed["revision"].get<std::string>();
+  }
   if (!parsed.contains("num_speculative_tokens")) return config;
   const auto& proposals = parsed["num_speculative_tokens"];
   if (!proposals.is_number_integer() || proposals < 0 || proposals > 1 << 20) {

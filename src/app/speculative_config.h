@@ -9,7 +9,8 @@
 namespace lagoon::app {
 
 struct SpeculativeConfig {
-  std::string model;             // a directory, or the name of a bundled model
+  std::string model;             // a directory, a bundled model, or a repository's id
+  std::string revision;          // of that repository; "": main
   std::optional<int> proposals;  // num_speculative_tokens
 };
 

@@ -27,6 +27,13 @@ TEST(SpeculativeConfig, TheNumberOfProposalsMayBeLeftOut) {
   EXPECT_FALSE(config->proposals.has_value());
 }
 
+TEST(SpeculativeConfig, ARepositoryMayHaveARevision) {
+  const auto config =
+      parse_speculative_config(R"({"method":"dflash","model":"a/b","revision":"7237947"})");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->revision, "7237947");
+}
+
 TEST(SpeculativeConfig, WhatIsWrongIsNamed) {
   EXPECT_THAT(error("{"), HasSubstr("not valid JSON"));
   EXPECT_THAT(error("[]"), HasSubstr("not a JSON object"));
@@ -37,6 +44,7 @@ TEST(SpeculativeConfig, WhatIsWrongIsNamed) {
   EXPECT_THAT(error(R"({"method":"dflash","num_speculative_tokens":6})"), HasSubstr("'model'"));
   EXPECT_THAT(error(R"({"method":"dflash","model":"","num_speculative_tokens":1})"),
               HasSubstr("'model'"));
+  EXPECT_THAT(error(R"({"method":"dflash","model":"d","revision":5})"), HasSubstr("'revision'"));
   for (const char* k : {"-1", "1.5", "\"6\"", "99999999999"}) {
     const auto json =
         std::string(R"({"method":"dflash","model":"d","num_speculative_tokens":)") + k + "}";

@@ -15,6 +15,9 @@ namespace lagoon::checkpoint {
 namespace {
 
 constexpr std::string_view kLfsPointer = "version https://git-lfs";
+// A pointer is shorter (git-lfs, docs/spec.md); of larger files nothing is read here, so that
+// nothing of them comes into the page cache.
+constexpr uint64_t kLfsPointerBytes = 1024;
 
 std::string error_text(int error) {
   return std::generic_category().message(error);
@@ -22,7 +25,7 @@ std::string error_text(int error) {
 
 // A file that git left as a pointer is a short text that begins with the same words.
 Result<void> refuse_lfs_pointer(const InputFile& file) {
-  if (file.size() < kLfsPointer.size()) return {};
+  if (file.size() < kLfsPointer.size() || file.size() >= kLfsPointerBytes) return {};
   std::string start(kLfsPointer.size(), '\0');
   LAGOON_RETURN_IF_ERROR(file.read(0, start));
   if (start != kLfsPointer) return {};

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "checkpoint/file.h"
+#include "checkpoint/hub_cache.h"
 #include "checkpoint/model_dir.h"
 
 namespace lagoon::checkpoint {
@@ -40,13 +41,6 @@ std::string join(const std::vector<std::string>& texts) {
 
 Error not_found(const std::string& name, const std::vector<std::string>& places) {
   const std::vector<std::string> names = bundled_names(places);
-  // "poolside/Laguna-S-2.1-NVFP4" may be meant as a name on a model hub.
-  if (std::count(name.begin(), name.end(), '/') == 1 && name.find_first_of("./") != 0)
-    return {ErrorCode::kNotFound,
-            fmt::format("no such directory: {}; Lagoon does not download models: give the "
-                        "directory of a downloaded one{}",
-                        in_quotes(name),
-                        names.empty() ? "" : ", or the name of a bundled one: " + join(names))};
   if (!names.empty())
     return {ErrorCode::kNotFound,
             fmt::format("no such directory: {}; bundled models: {}", in_quotes(name), join(names))};
@@ -69,31 +63,40 @@ std::vector<std::string> bundled_model_places(const std::string& program_directo
   return places;
 }
 
-Result<std::string> find_model_in(const std::string& name, const std::vector<std::string>& places) {
+Result<std::string> find_model_in(const std::string& name, const std::vector<std::string>& places,
+                                  const std::string& hub_cache, const std::string& revision) {
   if (name.empty()) return Error{ErrorCode::kInvalidArgument, "the name of the model is empty"};
   std::error_code error;
   const fs::file_status status = fs::status(name, error);
-  if (fs::is_directory(status)) return name;
-  if (fs::exists(status))
+  if (fs::exists(status) && !fs::is_directory(status))
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{} is a file; a model is a directory with config.json and "
                              "safetensors files",
                              name)};
   // A name with a slash is a path: joined to a place it could lead out of it.
   const bool plain = name.find('/') == std::string::npos && name != "." && name != "..";
+  std::string found = fs::is_directory(status) ? name : "";
   for (const std::string& place : places) {
     const fs::path candidate = fs::path(place) / name;
-    if (plain && fs::is_directory(candidate, error)) return candidate.string();
+    if (found.empty() && plain && fs::is_directory(candidate, error)) found = candidate.string();
   }
-  return not_found(name, places);
+  if (found.empty() && is_repository_id(name)) return find_in_hub_cache(name, revision, hub_cache);
+  if (found.empty()) return not_found(name, places);
+  if (!revision.empty())
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("revision {} is asked for, and {} is a directory: leave the revision "
+                             "out, or give a repository's id such as "
+                             "poolside/Laguna-S-2.1-NVFP4",
+                             in_quotes(revision), found)};
+  return found;
 }
 
-Result<std::string> find_model(const std::string& name) {
+Result<std::string> find_model(const std::string& name, const std::string& revision) {
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
   std::vector<std::string> places;
   if (!error) places = bundled_model_places(program.parent_path().string());
-  return find_model_in(name, places);
+  return find_model_in(name, places, hub_cache_directory(), revision);
 }
 
 }  // namespace lagoon::checkpoint

@@ -73,9 +73,15 @@ TEST_F(FindModel, AMistypedNameListsTheBundledOnes) {
 }
 
 TEST_F(FindModel, ANameOnAHubIsNotDownloaded) {
-  EXPECT_THAT(message_of(find_model_in("poolside/Laguna", places_)),
-              AllOf(HasSubstr("does not download"), HasSubstr("both, far, near")));
+  EXPECT_THAT(message_of(find_model_in("poolside/Laguna", places_, dir_.file("hub"))),
+              AllOf(HasSubstr("neither a directory nor in the hub cache " + dir_.file("hub")),
+                    HasSubstr("run `HF_HUB_DISABLE_XET=1 hf download poolside/Laguna`")));
   EXPECT_THAT(message_of(find_model_in("./Laguna", places_)), Not(HasSubstr("download")));
+}
+
+TEST_F(FindModel, ARevisionIsOfARepository) {
+  EXPECT_THAT(message_of(find_model_in("near", places_, "", "main")),
+              AllOf(HasSubstr("revision \"main\" is asked for"), HasSubstr("near is a directory")));
 }
 
 TEST_F(FindModel, NamesDoNotLeadOutOfThePlaces) {

@@ -70,6 +70,11 @@ Result<void> ModelDir::open_weights() {
                         files_[static_cast<size_t>(at->second.file)].path(), files_[f].path())};
     }
   }
+  if (const std::string partial = missing_for_partial(path_); !partial.empty())
+    return Error{ErrorCode::kNotFound,
+                 fmt::format("{} is part of a file that is not there yet: the download is "
+                             "unfinished, run it again",
+                             file_path(partial))};
   if (!weights.indexed) return {};
   for (const WeightFiles::Entry& entry : weights.entries)
     if (files_[entry.shard].find(entry.tensor) == nullptr)
@@ -102,6 +107,13 @@ std::optional<Tensor> ModelDir::find(std::string_view name) const {
   const auto at = index_.find(name);
   if (at == index_.end()) return std::nullopt;
   return tensor_at(at->second);
+}
+
+std::vector<Tensor> ModelDir::tensors() const {
+  std::vector<Tensor> tensors;
+  tensors.reserve(index_.size());
+  for (const auto& [name, location] : index_) tensors.push_back(tensor_at(location));
+  return tensors;
 }
 
 uint64_t ModelDir::weight_bytes() const {

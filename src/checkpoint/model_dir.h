@@ -36,7 +36,8 @@ struct ExpectedTensor {
 class ModelDir {
  public:
   // Errors: no such directory, no config.json, no weights, an index naming a missing shard or a
-  // tensor its shard lacks, a tensor in two shards, and all of SafetensorsFile::open.
+  // tensor its shard lacks, a tensor in two shards, a part of a file whose whole is not
+  // there, and all of SafetensorsFile::open.
   static Result<ModelDir> open(const std::string& directory);
   // The same without weights: a directory that has a config.json and perhaps a tokenizer. It has no
   // tensors, whether or not there are any on disk.
@@ -50,6 +51,8 @@ class ModelDir {
   Result<std::string> read_text(std::string_view name) const;
 
   std::optional<Tensor> find(std::string_view name) const;
+  // All of them, sorted by name. Their payload is not touched.
+  std::vector<Tensor> tensors() const;
   size_t tensor_count() const { return index_.size(); }
   uint64_t weight_bytes() const;
 
@@ -74,8 +77,9 @@ class ModelDir {
 
 // Finds a model named on the command line: a directory as given, else one of that name among the
 // bundled models, which lie in models/ beside the program, in four levels of its parent folders (a
-// build tree), or in ../share/lagoon/models. The error names the bundled models, or the places
-// searched.
-Result<std::string> find_model(const std::string& name);
+// build tree), or in ../share/lagoon/models, else a repository's id such as
+// poolside/Laguna-S-2.1-NVFP4 in the hub cache (checkpoint/hub_cache.h), where `revision` counts.
+// The error names the bundled models, or the places searched, or the command that downloads it.
+Result<std::string> find_model(const std::string& name, const std::string& revision = "");
 
 }  // namespace lagoon::checkpoint

@@ -140,7 +140,9 @@ TEST(ModelDir, NoWeights) {
   EXPECT_THAT(dir.fault(), HasSubstr("\"pytorch_model.bin\" is there, but"));
   fs::create_directories(dir.file(".cache/huggingface/download"));
   (void)dir.write(".cache/huggingface/download/abc.incomplete", "x");
-  EXPECT_THAT(dir.fault(), HasSubstr("the download is unfinished (\"abc.incomplete\" lies there)"));
+  EXPECT_THAT(dir.fault(),
+              AllOf(HasSubstr("the download is unfinished (\"abc.incomplete\" lies in "),
+                    HasSubstr("/.cache/huggingface/download): run it again")));
 }
 
 TEST(ModelDir, AMissingShardIsNamed) {
@@ -149,6 +151,17 @@ TEST(ModelDir, AMissingShardIsNamed) {
   EXPECT_THAT(copy.fault(), AllOf(HasSubstr(kShard2 + " is missing"), HasSubstr(kIndex)));
   (void)copy.write(kShard2 + ".incomplete", "x");
   EXPECT_THAT(copy.fault(), HasSubstr("the download is unfinished"));
+}
+
+// What is left of a download that was finished otherwise does not matter; a file that is not there
+// yet does, even one that is no shard.
+TEST(ModelDir, PartsOfFilesThatAreNotThere) {
+  const Copy copy(kTarget);
+  (void)copy.write(kShard2 + ".part", "x");
+  EXPECT_EQ(copy.fault(), "(no error)");
+  (void)copy.write("special_tokens_map.json.incomplete", "x");
+  EXPECT_THAT(copy.fault(), AllOf(HasSubstr("/special_tokens_map.json.incomplete is part of"),
+                                  HasSubstr("the download is unfinished")));
 }
 
 TEST(ModelDir, ShardsWithoutAnIndex) {
@@ -352,7 +365,8 @@ TEST(CheckSmall, OneElementMayHaveEitherShape) {
 TEST(CheckSmall, AnUnfinishedDownloadIsMentioned) {
   const Small dir;
   dir.add("model.safetensors", {"a"});
-  (void)dir.write("model-2.safetensors.part", "x");
+  fs::create_directories(dir.file(".cache/huggingface/download"));
+  (void)dir.write(".cache/huggingface/download/model-2.safetensors.part", "x");
   const Result<ModelDir> model = ModelDir::open(dir.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
   const std::vector<ExpectedTensor> expected = {{"a", {numeric::DType::kU8}, {1}},

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "checkpoint/file.h"
+#include "checkpoint/page_cache.h"
 #include "checkpoint/safetensors_header.h"
 
 namespace lagoon::checkpoint {
@@ -20,11 +21,13 @@ constexpr uint64_t kLengthBytes = 8;
 // The limit of the format's own library; the largest published shard has 1.5 MB of header.
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 
-Result<std::string> read_header(const InputFile& file) {
+Result<std::string> read_header(const InputFile& file, std::span<const std::byte> mapping) {
   if (file.size() < kLengthBytes)
     return Error{ErrorCode::kInvalidArgument,
                  fmt::format("{} has {} bytes, too few for a safetensors file: download it again",
                              file.path(), file.size())};
+  PageCacheGuard guard(file.descriptor(), mapping);
+  guard.before_reading(kLengthBytes);
   std::array<char, kLengthBytes> field = {};
   LAGOON_RETURN_IF_ERROR(file.read(0, field));
   uint64_t length = 0;
@@ -39,6 +42,7 @@ Result<std::string> read_header(const InputFile& file) {
                  fmt::format("{} is truncated: it has {} bytes and its header alone takes {}, "
                              "download it again",
                              file.path(), file.size(), length + kLengthBytes)};
+  guard.before_reading(kLengthBytes + length);
   std::string header(length, '\0');
   LAGOON_RETURN_IF_ERROR(file.read(kLengthBytes, header));
   return header;
@@ -69,18 +73,18 @@ std::string shape_to_string(const std::vector<int64_t>& shape) {
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   LAGOON_ASSIGN(const InputFile file, InputFile::open(path));
-  LAGOON_ASSIGN(const std::string header, read_header(file));
   SafetensorsFile result;
   result.path_ = path;
-  LAGOON_ASSIGN(result.tensors_,
-                parse_safetensors_header(header, kLengthBytes + header.size(), file.size(), path));
-  result.by_name_ = order_by_name(result.tensors_);
   void* map = ::mmap(nullptr, file.size(), PROT_READ, MAP_PRIVATE, file.descriptor(), 0);
   if (map == MAP_FAILED)
     return Error{ErrorCode::kInternal, fmt::format("{} cannot be mapped into memory: {}", path,
                                                    std::generic_category().message(errno))};
   result.map_ = static_cast<const std::byte*>(map);
   result.map_bytes_ = file.size();
+  LAGOON_ASSIGN(const std::string header, read_header(file, result.mapping()));
+  LAGOON_ASSIGN(result.tensors_,
+                parse_safetensors_header(header, kLengthBytes + header.size(), file.size(), path));
+  result.by_name_ = order_by_name(result.tensors_);
   return result;
 }
 

@@ -49,6 +49,8 @@ class SafetensorsFile {
   // The tensor's bytes, mapped; valid while this object lives, at any alignment: the format does
   // not promise that of the dtype. A file that is changed meanwhile may give other bytes or SIGBUS.
   std::span<const std::byte> bytes(const TensorInfo& tensor) const;
+  // The whole file, mapped.
+  std::span<const std::byte> mapping() const { return {map_, map_bytes_}; }
 
  private:
   SafetensorsFile() = default;

@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "checkpoint/file.h"
+#include "checkpoint/hub_cache.h"
 
 namespace lagoon::checkpoint {
 namespace {
@@ -24,6 +25,11 @@ namespace dom = simdjson::dom;
 namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "model.safetensors.index.json";
+// Endings of files that are being downloaded, by various programs.
+constexpr std::array<std::string_view, 4> kPartial = {".incomplete", ".part", ".aria2",
+                                                      ".crdownload"};
+// Where the Hugging Face client keeps the parts of a download into a folder.
+constexpr std::string_view kClientParts = ".cache/huggingface/download";
 constexpr uint64_t kMaxIndexBytes = uint64_t{1} << 30;
 
 bool ends_with_any(std::string_view name, std::span<const std::string_view> endings) {
@@ -39,6 +45,11 @@ std::vector<std::string> names_in(const fs::path& directory) {
     names.push_back(at->path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
+}
+
+// A commit's hash, rather than the name of a folder that somebody made.
+bool is_commit(std::string_view name) {
+  return name.size() == 40 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 bool is_weight_file(std::string_view name) {
@@ -201,15 +212,30 @@ Result<WeightFiles> find_weight_files(const std::string& directory) {
 }
 
 std::string unfinished_download_hint(const std::string& directory) {
-  // The last is where the Hugging Face client keeps the parts of a download into a folder.
-  constexpr std::array<std::string_view, 4> kPartial = {".incomplete", ".part", ".aria2",
-                                                        ".crdownload"};
-  for (const fs::path& folder :
-       {fs::path(directory), fs::path(directory) / ".cache/huggingface/download"})
+  const std::optional<HubSnapshot> snapshot = hub_snapshot_of(directory);
+  std::vector<fs::path> folders = {directory, fs::path(directory) / kClientParts};
+  if (snapshot) folders.push_back(fs::path(directory).parent_path().parent_path() / "blobs");
+  for (const fs::path& folder : folders)
     for (const std::string& name : names_in(folder))
       if (ends_with_any(name, kPartial))
-        return fmt::format("; the download is unfinished ({} lies there): run it again",
-                           in_quotes(name));
+        return fmt::format(
+            "; the download is unfinished ({} lies in {}): {}", in_quotes(name),
+            folder.lexically_normal().string(),
+            snapshot && is_commit(snapshot->commit)
+                ? fmt::format("run `{}` again",
+                              download_command(snapshot->repository, snapshot->commit))
+                : "run it again");
+  return "";
+}
+
+std::string missing_for_partial(const std::string& directory) {
+  const std::vector<std::string> names = names_in(directory);
+  for (const std::string& name : names)
+    for (const std::string_view ending : kPartial)
+      if (name.ends_with(ending) &&
+          !std::binary_search(names.begin(), names.end(),
+                              name.substr(0, name.size() - ending.size())))
+        return name;
   return "";
 }
 

@@ -28,7 +28,13 @@ struct WeightFiles {
 // shard that is not there (with or without an index: model-00002-of-00003 implies its sisters).
 Result<WeightFiles> find_weight_files(const std::string& directory);
 
-// "; the download is unfinished: NAME" if partial downloads lie in the directory, else empty.
+// Where parts of a download lie in the directory, in its .cache/huggingface/download or, if it is a
+// snapshot of the hub cache, among that repository's blobs: "; the download is unfinished (NAME
+// lies in FOLDER): ...", with what to do; else empty.
 std::string unfinished_download_hint(const std::string& directory);
+
+// The partial file of one that the directory lacks, "tokenizer.json.part" without tokenizer.json;
+// "" where there is none.
+std::string missing_for_partial(const std::string& directory);
 
 }  // namespace lagoon::checkpoint

@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -266,6 +267,12 @@ struct ExpertUse {
   int64_t distinct = 0;  // experts with at least one row, summed over these layers
 };
 
+// Memory of a device that is not the host's, in bytes.
+struct DeviceMemory {
+  int64_t free = 0;
+  int64_t total = 0;
+};
+
 // What the steps of a state are made of.
 struct Layers {
   const PackedWeight* embedding = nullptr;
@@ -329,6 +336,12 @@ class Backend {
   // Why the backend cannot go on (a device was lost, say), or null. Once it is set, what the last
   // step computed and what later ones do means nothing; the operations return all the same.
   virtual const Error* failure() const { return nullptr; }
+
+  // What the device has; none where it shares the host's memory.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  // Bytes per second that the device's memory copies, read and written together, measured now; none
+  // where computing reads the host's memory.
+  virtual std::optional<double> measure_read_rate() { return std::nullopt; }
 
   // For tests: tap i of row r of the last step, [hidden].
   virtual void read_tap(const State& state, int tap, int row, std::span<float> out) const = 0;

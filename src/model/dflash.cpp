@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/laguna.h"
 
 namespace lagoon::model {
 
@@ -16,14 +17,7 @@ DFlash::DFlash(const checkpoint::DraftConfig& config, DraftWeights weights,
       embedding_(embedding),
       backend_(backend) {}
 
-Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& config,
-                                               DraftWeights weights,
-                                               const kernels::PackedWeight& embedding,
-                                               const kernels::State& target, int slots,
-                                               int64_t max_length, kernels::Backend& backend) {
-  // parse_draft_config() refuses others: attention here is causal, and pages are none.
-  CHECK(config.causal && config.window > 0);
-  std::unique_ptr<DFlash> draft(new DFlash(config, std::move(weights), embedding, backend));
+kernels::StateShape draft_state_shape(const checkpoint::DraftConfig& config, int slots) {
   kernels::StateShape shape;
   shape.hidden = config.hidden;
   shape.vocab = config.vocab;
@@ -33,7 +27,18 @@ Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& co
   shape.sliding.assign(
       static_cast<size_t>(config.layers),
       {.kv_heads = config.kv_heads, .head_dim = config.head_dim, .window = config.window});
-  LAGOON_ASSIGN(draft->state_, backend.allocate(shape));
+  return shape;
+}
+
+Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& config,
+                                               DraftWeights weights,
+                                               const kernels::PackedWeight& embedding,
+                                               const kernels::State& target, int slots,
+                                               int64_t max_length, kernels::Backend& backend) {
+  // parse_draft_config() refuses others: attention here is causal, and pages are none.
+  CHECK(config.causal && config.window > 0);
+  std::unique_ptr<DFlash> draft(new DFlash(config, std::move(weights), embedding, backend));
+  LAGOON_ASSIGN(draft->state_, backend.allocate(draft_state_shape(config, slots)));
   LAGOON_RETURN_IF_ERROR(
       backend.reserve(*draft->state_, {.embedding = &embedding,
                                        .attention = draft->weights_.attention,

@@ -12,7 +12,7 @@
 #include "checkpoint/quantization.h"
 #include "model/dflash.h"
 #include "model/random_source.h"
-#include "model/tensor_source.h"
+#include "model/tensor_loader.h"
 #include "model/weights.h"
 
 namespace lagoon::model {
@@ -52,6 +52,10 @@ class Laguna : public Model {
   void keep_logits(bool keep) override { keep_logits_ = keep; }
   kernels::ExpertUse expert_use() const override { return backend_.expert_use(*state_); }
   const Error* failure() const override { return backend_.failure(); }
+  void drop_draft() override {
+    draft_.reset();
+    info_.max_proposals = 0;
+  }
 
   std::vector<SegmentResult> step(std::span<const Segment> segments) override;
   void draft(std::span<const Anchor> anchors, int k) override;
@@ -247,18 +251,19 @@ void Laguna::commit(std::span<const Commit> commits) {
 
 // ---- Loading
 
+// `pages` of kPageTokens positions.
 kernels::StateShape target_shape(const TargetConfig& config, const DraftConfig* draft,
-                                 const ModelInfo& info, kernels::CacheType cache_type) {
+                                 const LoadOptions& options, int pages) {
   kernels::StateShape shape;
   shape.hidden = config.hidden;
   shape.vocab = config.vocab;
   shape.taps = draft ? static_cast<int>(draft->tap_layers.size()) : 0;
-  shape.max_rows = info.max_rows;
-  shape.sequences = info.slots;
+  shape.max_rows = options.max_rows;
+  shape.sequences = options.slots;
   shape.block_rows = draft ? draft->block_size : 0;
-  shape.pages = info.pages;
-  shape.page_tokens = info.page_tokens;
-  shape.cache_type = cache_type;
+  shape.pages = pages;
+  shape.page_tokens = kPageTokens;
+  shape.cache_type = options.cache_type;
   for (const checkpoint::LayerConfig& layer : config.layers) {
     (layer.sliding ? shape.sliding : shape.full)
         .push_back({.kv_heads = config.kv_heads,
@@ -311,12 +316,43 @@ Result<checkpoint::QuantizationScheme> scheme_of(const ModelDir& dir) {
   return checkpoint::QuantizationScheme::parse(dir.config_json(), dir.file_path("config.json"));
 }
 
+// The reading, and with it the checking of what a tensor's header does not tell, begins before
+// memory is taken. Random weights need no reader.
+struct Readers {
+  OpenWeights target;
+  OpenWeights draft;
+};
+
+Result<Readers> open_readers(const ModelDir& target, const TargetConfig& target_config,
+                             const ModelDir* draft, const DraftConfig* draft_config,
+                             const LoadOptions& options) {
+  Readers readers;
+  if (options.random) return readers;
+  const checkpoint::ReadOptions read{.progress = options.progress};
+  LAGOON_ASSIGN(readers.target, open_target_weights(target, target_config, read));
+  if (draft_config != nullptr) {
+    LAGOON_ASSIGN(readers.draft, open_draft_weights(*draft, *draft_config, read));
+  }
+  if (options.progress != nullptr) {
+    options.progress->set_total(readers.target.bytes + readers.draft.bytes);
+  }
+  return readers;
+}
+
+void enter(const LoadOptions& options, checkpoint::LoadPhase phase) {
+  if (options.progress != nullptr) options.progress->enter(phase);
+}
+
 Result<TargetWeights> load_target(const ModelDir& dir, const TargetConfig& config,
-                                  const std::optional<RandomOptions>& random,
+                                  OpenWeights stored, const LoadOptions& options,
                                   kernels::Backend& backend) {
+  enter(options, checkpoint::LoadPhase::kReadingTarget);
+  const std::optional<RandomOptions>& random = options.random;
   if (!random) {
-    TensorLoader loader(dir, backend);
-    return read_target(loader, config);
+    TensorLoader loader(dir, *stored.reader, backend);
+    LAGOON_ASSIGN(TargetWeights weights, read_target(loader, config));
+    if (options.progress != nullptr) options.progress->set_method(stored.reader->method());
+    return weights;
   }
   LAGOON_ASSIGN(const auto scheme, scheme_of(dir));
   LAGOON_ASSIGN(const RandomModel model, random_target_model(config, *random));
@@ -324,11 +360,12 @@ Result<TargetWeights> load_target(const ModelDir& dir, const TargetConfig& confi
   return read_target(loader, config);
 }
 
-Result<DraftWeights> load_draft(const ModelDir& dir, const DraftConfig& config,
-                                const std::optional<RandomOptions>& random,
-                                kernels::Backend& backend) {
+Result<DraftWeights> load_draft(const ModelDir& dir, const DraftConfig& config, OpenWeights stored,
+                                const LoadOptions& options, kernels::Backend& backend) {
+  enter(options, checkpoint::LoadPhase::kReadingDraft);
+  const std::optional<RandomOptions>& random = options.random;
   if (!random) {
-    TensorLoader loader(dir, backend);
+    TensorLoader loader(dir, *stored.reader, backend);
     return read_draft(loader, config);
   }
   LAGOON_ASSIGN(const auto scheme, scheme_of(dir));
@@ -337,6 +374,13 @@ Result<DraftWeights> load_draft(const ModelDir& dir, const DraftConfig& config,
 }
 
 }  // namespace
+
+kernels::StateShape target_state_shape(const TargetConfig& config, const DraftConfig* draft,
+                                       const LoadOptions& options) {
+  CHECK(options.pool_tokens > 0);
+  return target_shape(config, draft, options,
+                      static_cast<int>((options.pool_tokens + kPageTokens - 1) / kPageTokens));
+}
 
 Result<void> check_draft(const ModelDir& target, const ModelDir& draft,
                          const LoadOptions& options) {
@@ -362,15 +406,17 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
     LAGOON_ASSIGN(draft_config, checkpoint::parse_draft_config(draft->config_json(),
                                                                draft->file_path("config.json")));
   }
-  if (!options.random) LAGOON_RETURN_IF_ERROR(check_target_tensors(target, target_config));
   const DraftConfig* pair = draft_config ? &*draft_config : nullptr;
   LAGOON_ASSIGN(int64_t max_length, resolve_max_length(target_config, target, options));
   LAGOON_ASSIGN(ModelInfo info, make_info(target_config, pair, max_length, options));
 
+  LAGOON_ASSIGN(Readers readers, open_readers(target, target_config, draft, pair, options));
+
   // The caches first: where memory is short, that is known before the weights are read.
   LAGOON_ASSIGN(std::unique_ptr<kernels::State> state,
-                backend.allocate(target_shape(target_config, pair, info, options.cache_type)));
-  LAGOON_ASSIGN(TargetWeights weights, load_target(target, target_config, options.random, backend));
+                backend.allocate(target_shape(target_config, pair, options, info.pages)));
+  LAGOON_ASSIGN(TargetWeights weights,
+                load_target(target, target_config, std::move(readers.target), options, backend));
   if (pair != nullptr) set_taps(weights, pair->tap_layers);
   LAGOON_RETURN_IF_ERROR(backend.reserve(*state, {.embedding = weights.embedding.get(),
                                                   .attention = weights.attention,
@@ -379,11 +425,13 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
                                                   .positions = max_length}));
   std::unique_ptr<DFlash> dflash;
   if (pair != nullptr) {
-    LAGOON_ASSIGN(DraftWeights draft_weights, load_draft(*draft, *pair, options.random, backend));
+    LAGOON_ASSIGN(DraftWeights draft_weights,
+                  load_draft(*draft, *pair, std::move(readers.draft), options, backend));
     draft_weights.head.lm_head = weights.lm_head.get();
     LAGOON_ASSIGN(dflash, DFlash::create(*pair, std::move(draft_weights), *weights.embedding,
                                          *state, options.slots, max_length, backend));
   }
+  enter(options, checkpoint::LoadPhase::kPreparing);
   return std::unique_ptr<Model>(std::make_unique<Laguna>(std::move(info), max_length,
                                                          std::move(weights), std::move(state),
                                                          std::move(dflash), backend));

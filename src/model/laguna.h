@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/result.h"
+#include "checkpoint/load_progress.h"
 #include "checkpoint/model_dir.h"
 #include "kernels/ops.h"
 #include "model/model.h"
@@ -20,9 +21,18 @@ struct LoadOptions {
       0;  // positions that all sequences' pages hold together; 0: slots * max_length
   // Of the target. The draft's keys and values are few, and proposals are worth the exact ones.
   kernels::CacheType cache_type = kernels::CacheType::kActivations;
+  // Told of phases and bytes as they are read; null: nobody wants to know. Outlives load().
+  checkpoint::LoadProgress* progress = nullptr;
   // Weights are made for the configs, and no tensor of either directory is looked at.
   std::optional<RandomOptions> random = {};
 };
+
+// The memory of keys, values and rows that load() takes, for whoever plans it. Of `options` slots,
+// max_rows, pool_tokens (which must be given) and cache_type count.
+kernels::StateShape target_state_shape(const checkpoint::TargetConfig& config,
+                                       const checkpoint::DraftConfig* draft,
+                                       const LoadOptions& options);
+kernels::StateShape draft_state_shape(const checkpoint::DraftConfig& config, int slots);
 
 // Whether the draft belongs to the target and, unless its weights are made, is complete: from
 // configs and tensor headers alone.

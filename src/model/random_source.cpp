@@ -104,9 +104,10 @@ Result<Weight> RandomSource::float_vector(const std::string& name, int64_t lengt
 }
 
 Result<std::vector<Weight>> RandomSource::stacked(const std::string& name,
-                                                  std::span<const int64_t> rows, int64_t columns) {
+                                                  const std::vector<int64_t>& shape,
+                                                  std::span<const int64_t> rows) {
   const int64_t all_rows = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-  LAGOON_RETURN_IF_ERROR(RandomSource::matrix(name, all_rows, columns));
+  LAGOON_RETURN_IF_ERROR(RandomSource::matrix(name, all_rows, shape.back()));
   return std::vector<Weight>(rows.size());
 }
 
@@ -212,8 +213,10 @@ Result<Weight> RandomLoader::float_vector(const std::string& name, int64_t lengt
 }
 
 Result<std::vector<Weight>> RandomLoader::stacked(const std::string& name,
-                                                  std::span<const int64_t> rows, int64_t columns) {
-  LAGOON_ASSIGN(std::vector<Weight> parts, RandomSource::stacked(name, rows, columns));
+                                                  const std::vector<int64_t>& shape,
+                                                  std::span<const int64_t> rows) {
+  LAGOON_ASSIGN(std::vector<Weight> parts, RandomSource::stacked(name, shape, rows));
+  const int64_t columns = shape.back();
   const std::vector<std::byte> bytes = make(0);
   HostMatrix part{.format = Format::kBFloat16, .columns = columns, .values = bytes.data()};
   for (size_t i = 0; i < parts.size(); ++i) {

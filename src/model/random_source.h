@@ -45,8 +45,8 @@ class RandomSource : public TensorSource {
   Result<kernels::Weight> vector(const std::string& name, int64_t length) override;
   Result<kernels::Weight> float_vector(const std::string& name, int64_t length) override;
   Result<std::vector<kernels::Weight>> stacked(const std::string& name,
-                                               std::span<const int64_t> rows,
-                                               int64_t columns) override;
+                                               const std::vector<int64_t>& shape,
+                                               std::span<const int64_t> rows) override;
   Result<kernels::Weight> expert(const std::string& name, int64_t rows, int64_t columns) override;
   Result<float> scale(const std::string& name) override;
 
@@ -71,8 +71,8 @@ class RandomLoader : public RandomSource {
   Result<kernels::Weight> vector(const std::string& name, int64_t length) override;
   Result<kernels::Weight> float_vector(const std::string& name, int64_t length) override;
   Result<std::vector<kernels::Weight>> stacked(const std::string& name,
-                                               std::span<const int64_t> rows,
-                                               int64_t columns) override;
+                                               const std::vector<int64_t>& shape,
+                                               std::span<const int64_t> rows) override;
   Result<kernels::Weight> expert(const std::string& name, int64_t rows, int64_t columns) override;
   Result<float> scale(const std::string& name) override;
 

@@ -2,9 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <utility>
 
 #include "numeric/dtype.h"
@@ -12,10 +9,10 @@
 namespace lagoon::model {
 namespace {
 
+using checkpoint::Piece;
+using checkpoint::Pieces;
 using checkpoint::Storage;
 using checkpoint::Tensor;
-using kernels::Format;
-using kernels::HostMatrix;
 using kernels::Weight;
 using numeric::DType;
 
@@ -24,34 +21,6 @@ const std::vector<DType> kPlainTypes = {DType::kBF16, DType::kF32};
 Error tensor_error(const Tensor& tensor, const std::string& what) {
   return Error{ErrorCode::kInvalidArgument,
                fmt::format("{}: tensor {} {}", tensor.file->path(), tensor.info->name, what)};
-}
-
-HostMatrix plain_matrix(const Tensor& tensor, int64_t rows, int64_t columns) {
-  return {.format = tensor.info->dtype == DType::kF32 ? Format::kFloat32 : Format::kBFloat16,
-          .rows = rows,
-          .columns = columns,
-          .values = tensor.bytes.data()};
-}
-
-// e4m3fn has two NaN codes, 0x7f and 0xff.
-bool has_e4m3_nan(std::span<const std::byte> codes) {
-  return std::ranges::any_of(
-      codes, [](std::byte code) { return (code & std::byte{0x7f}) == std::byte{0x7f}; });
-}
-
-// The elements of a BF16 or F32 tensor; its bytes need not be aligned.
-std::vector<float> to_floats(const Tensor& tensor) {
-  std::vector<float> values(static_cast<size_t>(tensor.info->elements()));
-  if (tensor.info->dtype == DType::kF32) {
-    std::memcpy(values.data(), tensor.bytes.data(), values.size() * sizeof(float));
-    return values;
-  }
-  for (size_t i = 0; i < values.size(); ++i) {
-    numeric::BFloat16 x;
-    std::memcpy(&x.bits, tensor.bytes.data() + i * sizeof x.bits, sizeof x.bits);
-    values[i] = numeric::to_float(x);
-  }
-  return values;
 }
 
 }  // namespace
@@ -63,28 +32,52 @@ Storage DirectorySource::storage(const std::string& name) const {
   return Storage::kPlain;
 }
 
+Piece rows_of(const Tensor& tensor, int64_t first_row, int64_t rows, int64_t columns) {
+  const uint64_t row = static_cast<uint64_t>(columns) * numeric::dtype_size(tensor.info->dtype);
+  return {tensor.file, tensor.info->offset + static_cast<uint64_t>(first_row) * row,
+          static_cast<uint64_t>(rows) * row};
+}
+
 // ---- TensorList
+
+void TensorList::read(std::initializer_list<std::string> names) {
+  Pieces pieces;
+  for (const std::string& name : names)
+    if (const auto tensor = dir_.find(name)) pieces.push_back(piece_of(*tensor));
+  if (!pieces.empty()) order_.push_back(std::move(pieces));
+}
 
 Result<Weight> TensorList::matrix(const std::string& name, int64_t rows, int64_t columns) {
   expected_.push_back({.name = name, .dtypes = kPlainTypes, .shape = {rows, columns}});
+  read({name});
   return Weight();
 }
 
 Result<Weight> TensorList::vector(const std::string& name, int64_t length) {
   expected_.push_back({.name = name, .dtypes = kPlainTypes, .shape = {length}});
+  read({name});
   return Weight();
 }
 
 Result<Weight> TensorList::float_vector(const std::string& name, int64_t length) {
   expected_.push_back({.name = name, .dtypes = {DType::kF32}, .shape = {length}});
+  read({name});
   return Weight();
 }
 
 Result<std::vector<Weight>> TensorList::stacked(const std::string& name,
-                                                std::span<const int64_t> rows, int64_t columns) {
-  int64_t all_rows = 0;
-  for (const int64_t part : rows) all_rows += part;
-  expected_.push_back({.name = name, .dtypes = kPlainTypes, .shape = {all_rows, columns}});
+                                                const std::vector<int64_t>& shape,
+                                                std::span<const int64_t> rows) {
+  expected_.push_back({.name = name, .dtypes = kPlainTypes, .shape = shape});
+  const auto tensor = dir_.find(name);
+  // Of another shape it has no such parts; ModelDir::check() will say so.
+  if (tensor && tensor->info->shape == shape) {
+    int64_t first = 0;
+    for (const int64_t part : rows) {
+      order_.push_back({rows_of(*tensor, first, part, shape.back())});
+      first += part;
+    }
+  }
   return std::vector<Weight>(rows.size());
 }
 
@@ -107,6 +100,8 @@ Result<Weight> TensorList::expert(const std::string& name, int64_t rows, int64_t
                            .dtypes = {DType::kF32},
                            .shape = {1},
                            .required = false});
+      scales_.push_back({name + ".weight_global_scale", ScaleRule::kDivisor});
+      read({name + ".weight_packed", name + ".weight_scale", name + ".weight_global_scale"});
       return Weight();
     case Storage::kFP8:
       expected_.push_back(
@@ -114,6 +109,8 @@ Result<Weight> TensorList::expert(const std::string& name, int64_t rows, int64_t
       expected_.push_back({.name = name + ".weight_scale",
                            .dtypes = kPlainTypes,
                            .shape = {fp8_blocks(rows), fp8_blocks(columns)}});
+      scales_.push_back({name + ".weight_scale", ScaleRule::kFinite});
+      read({name + ".weight", name + ".weight_scale"});
       return Weight();
     case Storage::kPlain:
       break;
@@ -123,103 +120,9 @@ Result<Weight> TensorList::expert(const std::string& name, int64_t rows, int64_t
 
 Result<float> TensorList::scale(const std::string& name) {
   expected_.push_back({.name = name, .dtypes = kPlainTypes, .shape = {1}, .required = false});
+  if (has(name)) scales_.push_back({name, ScaleRule::kPositive});
+  read({name});
   return 1.0f;
-}
-
-// ---- TensorLoader. The CHECKs hold because ModelDir::check() found every tensor of the list.
-
-Result<Weight> TensorLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
-  const auto tensor = dir_.find(name);
-  CHECK(tensor.has_value());
-  return backend_.prepare(plain_matrix(*tensor, rows, columns));
-}
-
-Result<Weight> TensorLoader::vector(const std::string& name, int64_t length) {
-  return matrix(name, 1, length);
-}
-
-Result<Weight> TensorLoader::float_vector(const std::string& name, int64_t length) {
-  return matrix(name, 1, length);
-}
-
-Result<std::vector<Weight>> TensorLoader::stacked(const std::string& name,
-                                                  std::span<const int64_t> rows, int64_t columns) {
-  const auto tensor = dir_.find(name);
-  CHECK(tensor.has_value());
-  std::vector<Weight> parts;
-  HostMatrix part = plain_matrix(*tensor, 0, columns);
-  const auto element = static_cast<int64_t>(numeric::dtype_size(tensor->info->dtype));
-  for (const int64_t part_rows : rows) {
-    part.rows = part_rows;
-    LAGOON_ASSIGN(Weight weight, backend_.prepare(part));
-    parts.push_back(std::move(weight));
-    part.values += part_rows * columns * element;
-  }
-  return parts;
-}
-
-Result<Weight> TensorLoader::expert(const std::string& name, int64_t rows, int64_t columns) {
-  switch (storage(name)) {
-    case Storage::kNVFP4:
-      return nvfp4(name, rows, columns);
-    case Storage::kFP8:
-      return fp8(name, rows, columns);
-    case Storage::kPlain:
-      break;
-  }
-  return matrix(name + ".weight", rows, columns);
-}
-
-Result<float> TensorLoader::scale(const std::string& name) {
-  const auto tensor = dir_.find(name);
-  if (!tensor) return 1.0f;
-  const float scale = to_floats(*tensor)[0];
-  if (!std::isfinite(scale) || scale <= 0) {
-    return tensor_error(*tensor, fmt::format("is {}; a scale is positive and finite, so the file "
-                                             "is damaged",
-                                             scale));
-  }
-  return scale;
-}
-
-Result<Weight> TensorLoader::nvfp4(const std::string& name, int64_t rows, int64_t columns) {
-  const auto packed = dir_.find(name + ".weight_packed");
-  const auto scales = dir_.find(name + ".weight_scale");
-  const auto global = dir_.find(name + ".weight_global_scale");
-  CHECK(packed && scales && global);
-  const float global_scale = to_floats(*global)[0];
-  if (!std::isfinite(global_scale) || global_scale <= 0) {
-    return tensor_error(*global, fmt::format("is {}; a global scale is a divisor, positive and "
-                                             "finite, so the file is damaged",
-                                             global_scale));
-  }
-  if (has_e4m3_nan(scales->bytes)) {
-    return tensor_error(*scales, "holds a NaN block scale, so the file is damaged");
-  }
-  return backend_.prepare({.format = Format::kNVFP4,
-                           .rows = rows,
-                           .columns = columns,
-                           .values = packed->bytes.data(),
-                           .scales = scales->bytes.data(),
-                           .global_scale = global_scale});
-}
-
-Result<Weight> TensorLoader::fp8(const std::string& name, int64_t rows, int64_t columns) {
-  const auto codes = dir_.find(name + ".weight");
-  const auto scales = dir_.find(name + ".weight_scale");
-  CHECK(codes && scales);
-  if (has_e4m3_nan(codes->bytes)) {
-    return tensor_error(*codes, "holds a NaN, so the file is damaged");
-  }
-  const std::vector<float> block_scales = to_floats(*scales);
-  if (!std::ranges::all_of(block_scales, [](float s) { return std::isfinite(s); })) {
-    return tensor_error(*scales, "holds a block scale that is not finite, so the file is damaged");
-  }
-  return backend_.prepare({.format = Format::kFP8,
-                           .rows = rows,
-                           .columns = columns,
-                           .values = codes->bytes.data(),
-                           .scales = reinterpret_cast<const std::byte*>(block_scales.data())});
 }
 
 }  // namespace lagoon::model

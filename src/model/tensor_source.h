@@ -1,16 +1,20 @@
 // Where a model's weights come from. model/weights.cpp walks through a model once per source, so
 // each name and shape is written down in one place: with TensorList the walk yields what the
-// checkpoint must hold, with TensorLoader it yields packed weights, and the sources of
-// model/random_source.h make a checkpoint of random weights.
+// checkpoint must hold and in which order it is read, with TensorLoader (model/tensor_loader.h) it
+// yields packed weights, and the sources of model/random_source.h make a checkpoint of random
+// weights.
 #pragma once
 
+#include <initializer_list>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/model_dir.h"
 #include "checkpoint/quantization.h"
+#include "checkpoint/weight_reader.h"
 #include "kernels/ops.h"
 
 namespace lagoon::model {
@@ -40,10 +44,11 @@ class TensorSource {
   virtual Result<kernels::Weight> vector(const std::string& name, int64_t length) = 0;
   // The same, FP32 only.
   virtual Result<kernels::Weight> float_vector(const std::string& name, int64_t length) = 0;
-  // A BF16 or FP32 matrix that is several in one, stacked by rows.
+  // A BF16 or FP32 tensor that is several matrices in one: of `shape`, whose last extent is the
+  // columns of all and whose others together are the rows, one part's after the other's.
   virtual Result<std::vector<kernels::Weight>> stacked(const std::string& name,
-                                                       std::span<const int64_t> rows,
-                                                       int64_t columns) = 0;
+                                                       const std::vector<int64_t>& shape,
+                                                       std::span<const int64_t> rows) = 0;
   // A matrix that may be quantised; `name` lacks the suffix, which says how:
   //   NVFP4   .weight_packed U8 [rows, columns / 2], .weight_scale F8_E4M3 [rows, columns / 16],
   //           .weight_global_scale F32 [1] (a divisor); .input_global_scale F32 [1] is for 4-bit
@@ -55,6 +60,14 @@ class TensorSource {
   // A scale [1], BF16 or FP32, that a checkpoint may have; 1 where it has none.
   virtual Result<float> scale(const std::string& name) = 0;
 };
+
+// All of a tensor, as what is read.
+inline checkpoint::Piece piece_of(const checkpoint::Tensor& tensor) {
+  return {tensor.file, tensor.info->offset, tensor.info->bytes};
+}
+// Of `tensor`, a matrix or several in one: so many rows of `columns` from `first_row` on.
+checkpoint::Piece rows_of(const checkpoint::Tensor& tensor, int64_t first_row, int64_t rows,
+                          int64_t columns);
 
 // A checkpoint on disk.
 class DirectorySource : public TensorSource {
@@ -69,7 +82,15 @@ class DirectorySource : public TensorSource {
   const checkpoint::ModelDir& dir_;
 };
 
-// Reads nothing and returns null weights; afterwards expected() is the list of tensors.
+// What a number that scales others must be.
+enum class ScaleRule { kPositive, kDivisor, kFinite };
+
+struct ScaleTensor {
+  std::string name;
+  ScaleRule rule = ScaleRule::kPositive;
+};
+
+// Reads nothing and returns null weights; afterwards it has the list of tensors.
 class TensorList : public DirectorySource {
  public:
   using DirectorySource::DirectorySource;
@@ -78,39 +99,24 @@ class TensorList : public DirectorySource {
   Result<kernels::Weight> vector(const std::string& name, int64_t length) override;
   Result<kernels::Weight> float_vector(const std::string& name, int64_t length) override;
   Result<std::vector<kernels::Weight>> stacked(const std::string& name,
-                                               std::span<const int64_t> rows,
-                                               int64_t columns) override;
+                                               const std::vector<int64_t>& shape,
+                                               std::span<const int64_t> rows) override;
   Result<kernels::Weight> expert(const std::string& name, int64_t rows, int64_t columns) override;
   Result<float> scale(const std::string& name) override;
 
   const std::vector<checkpoint::ExpectedTensor>& expected() const { return expected_; }
+  // What TensorLoader takes, in this order, if ModelDir::check() finds nothing.
+  std::vector<checkpoint::Pieces> take_order() { return std::move(order_); }
+  // Scales that are floats, in tensors of their own.
+  const std::vector<ScaleTensor>& scales() const { return scales_; }
 
  private:
+  // Tensors that are taken together, as far as they are there.
+  void read(std::initializer_list<std::string> names);
+
   std::vector<checkpoint::ExpectedTensor> expected_;
-};
-
-// Hands each tensor to the backend. ModelDir::check() has passed. Errors name file and tensor:
-// a scale, or an NVFP4 global scale, that is not positive and finite, a NaN among e4m3 codes or
-// scales.
-class TensorLoader : public DirectorySource {
- public:
-  TensorLoader(const checkpoint::ModelDir& dir, kernels::Backend& backend)
-      : DirectorySource(dir), backend_(backend) {}
-
-  Result<kernels::Weight> matrix(const std::string& name, int64_t rows, int64_t columns) override;
-  Result<kernels::Weight> vector(const std::string& name, int64_t length) override;
-  Result<kernels::Weight> float_vector(const std::string& name, int64_t length) override;
-  Result<std::vector<kernels::Weight>> stacked(const std::string& name,
-                                               std::span<const int64_t> rows,
-                                               int64_t columns) override;
-  Result<kernels::Weight> expert(const std::string& name, int64_t rows, int64_t columns) override;
-  Result<float> scale(const std::string& name) override;
-
- private:
-  Result<kernels::Weight> nvfp4(const std::string& name, int64_t rows, int64_t columns);
-  Result<kernels::Weight> fp8(const std::string& name, int64_t rows, int64_t columns);
-
-  kernels::Backend& backend_;
+  std::vector<checkpoint::Pieces> order_;
+  std::vector<ScaleTensor> scales_;
 };
 
 }  // namespace lagoon::model

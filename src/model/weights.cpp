@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/rope.h"
+#include "model/tensor_loader.h"
 #include "model/tensor_source.h"
 
 namespace lagoon::model {
@@ -40,7 +41,8 @@ Result<void> read_qkv(TensorSource& source, const std::string& self_attn, int64_
   const std::string fused = self_attn + "qkv_proj.weight";
   if (source.has(fused)) {
     const std::array rows = {q_rows, kv_rows, kv_rows};
-    LAGOON_ASSIGN(std::vector<Weight> parts, source.stacked(fused, rows, hidden));
+    LAGOON_ASSIGN(std::vector<Weight> parts,
+                  source.stacked(fused, {q_rows + 2 * kv_rows, hidden}, rows));
     layer.q = std::move(parts[0]);
     layer.k = std::move(parts[1]);
     layer.v = std::move(parts[2]);
@@ -85,30 +87,83 @@ Result<SwiGlu> read_expert(TensorSource& source, const std::string& prefix, int6
   return expert;
 }
 
-// Router, its selection bias, shared expert and routed experts; `mlp` is "model.layers.3.mlp.".
-Result<void> read_sparse(TensorSource& source, const std::string& mlp, const TargetConfig& config,
-                         FfnLayer& layer) {
-  layer.top_k = config.top_k;
-  layer.routed_scale = config.routed_scale;
-  layer.router_softcap = config.router_softcap;
-  LAGOON_ASSIGN(layer.router, source.matrix(mlp + "gate.weight", config.experts, config.hidden));
-  // Published files keep the bias with the experts; saved by transformers, it lies with the router.
-  const std::string with_router = mlp + "gate.e_score_correction_bias";
-  LAGOON_ASSIGN(layer.router_bias,
-                source.float_vector(
-                    source.has(with_router) ? with_router : mlp + "experts.e_score_correction_bias",
-                    config.experts));
-  const std::string plural = mlp + "shared_experts.";
-  LAGOON_ASSIGN(
-      layer.mlp,
-      read_mlp(source, source.has(plural + "gate_proj.weight") ? plural : mlp + "shared_expert.",
-               config.hidden, config.shared_intermediate));
+// Published files keep the experts' selection bias with the experts; saved by transformers, it lies
+// with the router, and some exports leave out the last word of its name.
+std::string bias_name(const TensorSource& source, const std::string& mlp) {
+  for (const char* variant :
+       {"gate.e_score_correction_bias", "gate.e_score_correction", "experts.e_score_correction"}) {
+    if (source.has(mlp + variant)) return mlp + variant;
+  }
+  return mlp + "experts.e_score_correction_bias";
+}
+
+// Experts each in tensors of its own, as published.
+Result<void> read_experts(TensorSource& source, const std::string& mlp, const TargetConfig& config,
+                          FfnLayer& layer) {
   for (int e = 0; e < config.experts; ++e) {
     LAGOON_ASSIGN(SwiGlu expert, read_expert(source, fmt::format("{}experts.{}.", mlp, e),
                                              config.hidden, config.moe_intermediate));
     layer.experts.push_back(std::move(expert));
   }
   return {};
+}
+
+// All experts' matrices in tensors [experts, rows, columns], unquantised. As transformers has them
+// in memory, a row block of gate is followed by one of up (`gate_up_proj`, `down_proj`); MLX
+// exports have three tensors below `switch_mlp`.
+Result<void> read_stacked_experts(TensorSource& source, const std::string& mlp,
+                                  const TargetConfig& config, FfnLayer& layer) {
+  const int64_t hidden = config.hidden;
+  const int64_t inner = config.moe_intermediate;
+  const auto count = static_cast<size_t>(config.experts);
+  const std::vector<int64_t> inner_rows(count, inner);
+  const std::vector<int64_t> hidden_rows(count, hidden);
+  layer.experts.resize(count);
+  std::string down = mlp + "experts.down_proj";
+  if (source.has(mlp + "experts.gate_up_proj")) {
+    const std::vector<int64_t> rows(2 * count, inner);
+    LAGOON_ASSIGN(auto parts, source.stacked(mlp + "experts.gate_up_proj",
+                                             {config.experts, 2 * inner, hidden}, rows));
+    for (size_t e = 0; e < count; ++e) {
+      layer.experts[e].gate = std::move(parts[2 * e]);
+      layer.experts[e].up = std::move(parts[2 * e + 1]);
+    }
+  } else {
+    const std::string prefix = mlp + "switch_mlp.";
+    const std::vector<int64_t> shape = {config.experts, inner, hidden};
+    LAGOON_ASSIGN(auto gates, source.stacked(prefix + "gate_proj.weight", shape, inner_rows));
+    LAGOON_ASSIGN(auto ups, source.stacked(prefix + "up_proj.weight", shape, inner_rows));
+    for (size_t e = 0; e < count; ++e) {
+      layer.experts[e].gate = std::move(gates[e]);
+      layer.experts[e].up = std::move(ups[e]);
+    }
+    down = prefix + "down_proj.weight";
+  }
+  LAGOON_ASSIGN(auto downs, source.stacked(down, {config.experts, hidden, inner}, hidden_rows));
+  for (size_t e = 0; e < count; ++e) layer.experts[e].down = std::move(downs[e]);
+  return {};
+}
+
+// Router, its selection bias, shared expert and routed experts; `mlp` is "model.layers.3.mlp.".
+Result<void> read_sparse(TensorSource& source, const std::string& mlp, const TargetConfig& config,
+                         FfnLayer& layer) {
+  layer.top_k = config.top_k;
+  layer.routed_scale = config.routed_scale;
+  layer.router_softcap = config.router_softcap;
+  const std::string inner_router = mlp + "gate.proj.weight";  // MLX
+  LAGOON_ASSIGN(layer.router,
+                source.matrix(source.has(inner_router) ? inner_router : mlp + "gate.weight",
+                              config.experts, config.hidden));
+  LAGOON_ASSIGN(layer.router_bias, source.float_vector(bias_name(source, mlp), config.experts));
+  const std::string plural = mlp + "shared_experts.";
+  LAGOON_ASSIGN(
+      layer.mlp,
+      read_mlp(source, source.has(plural + "gate_proj.weight") ? plural : mlp + "shared_expert.",
+               config.hidden, config.shared_intermediate));
+  const bool stacked =
+      source.has(mlp + "experts.gate_up_proj") || source.has(mlp + "switch_mlp.gate_proj.weight");
+  return stacked ? read_stacked_experts(source, mlp, config, layer)
+                 : read_experts(source, mlp, config, layer);
 }
 
 Result<FfnLayer> read_ffn(TensorSource& source, const std::string& prefix,
@@ -128,14 +183,17 @@ Result<FfnLayer> read_ffn(TensorSource& source, const std::string& prefix,
 }  // namespace
 
 Result<TargetWeights> read_target(TensorSource& source, const TargetConfig& config) {
+  // MLX exports put everything below one more name.
+  const std::string root =
+      source.has("language_model.model.embed_tokens.weight") ? "language_model." : "";
   TargetWeights weights;
   LAGOON_ASSIGN(weights.embedding,
-                source.matrix("model.embed_tokens.weight", config.vocab, config.hidden));
+                source.matrix(root + "model.embed_tokens.weight", config.vocab, config.hidden));
   int full_layers = 0;
   int sliding_layers = 0;
   for (size_t i = 0; i < config.layers.size(); ++i) {
     const LayerConfig& layer = config.layers[i];
-    const std::string prefix = fmt::format("model.layers.{}.", i);
+    const std::string prefix = fmt::format("{}model.layers.{}.", root, i);
     auto& rope = layer.sliding ? weights.sliding_rope : weights.full_rope;
     if (!rope) {
       LAGOON_ASSIGN(rope, shared_rope(layer.sliding ? config.sliding_rope : config.full_rope,
@@ -159,8 +217,9 @@ Result<TargetWeights> read_target(TensorSource& source, const TargetConfig& conf
     weights.ffn.push_back(std::move(ffn));
   }
   weights.head.norm_epsilon = config.norm_epsilon;
-  LAGOON_ASSIGN(weights.head.norm, source.vector("model.norm.weight", config.hidden));
-  LAGOON_ASSIGN(weights.lm_head, source.matrix("lm_head.weight", config.vocab, config.hidden));
+  LAGOON_ASSIGN(weights.head.norm, source.vector(root + "model.norm.weight", config.hidden));
+  LAGOON_ASSIGN(weights.lm_head,
+                source.matrix(root + "lm_head.weight", config.vocab, config.hidden));
   weights.head.lm_head = weights.lm_head.get();
   return weights;
 }
@@ -226,6 +285,37 @@ Result<void> check_draft_tensors(const ModelDir& dir, const DraftConfig& config)
   TensorList list(dir);
   LAGOON_RETURN_IF_ERROR(read_draft(list, config));
   return dir.check(list.expected());
+}
+
+namespace {
+
+Result<OpenWeights> open_weights(const ModelDir& dir, TensorList& list,
+                                 const checkpoint::ReadOptions& options) {
+  LAGOON_RETURN_IF_ERROR(dir.check(list.expected()));
+  OpenWeights weights;
+  std::vector<checkpoint::Pieces> order = list.take_order();
+  for (const checkpoint::Pieces& pieces : order) {
+    for (const checkpoint::Piece& piece : pieces) weights.bytes += piece.bytes;
+  }
+  LAGOON_ASSIGN(weights.reader, checkpoint::WeightReader::start(std::move(order), options));
+  LAGOON_RETURN_IF_ERROR(check_scales(dir, *weights.reader, list.scales()));
+  return weights;
+}
+
+}  // namespace
+
+Result<OpenWeights> open_target_weights(const ModelDir& dir, const TargetConfig& config,
+                                        const checkpoint::ReadOptions& options) {
+  TensorList list(dir);
+  LAGOON_RETURN_IF_ERROR(read_target(list, config));
+  return open_weights(dir, list, options);
+}
+
+Result<OpenWeights> open_draft_weights(const ModelDir& dir, const DraftConfig& config,
+                                       const checkpoint::ReadOptions& options) {
+  TensorList list(dir);
+  LAGOON_RETURN_IF_ERROR(read_draft(list, config));
+  return open_weights(dir, list, options);
 }
 
 void set_taps(TargetWeights& weights, const std::vector<int>& tap_layers) {

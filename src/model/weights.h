@@ -3,12 +3,14 @@
 // variants that are about.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/config.h"
 #include "checkpoint/model_dir.h"
+#include "checkpoint/weight_reader.h"
 #include "kernels/ops.h"
 #include "model/tensor_source.h"
 
@@ -43,6 +45,20 @@ Result<void> check_target_tensors(const checkpoint::ModelDir& dir,
                                   const checkpoint::TargetConfig& config);
 Result<void> check_draft_tensors(const checkpoint::ModelDir& dir,
                                  const checkpoint::DraftConfig& config);
+
+// A checkpoint that fits its config and whose scales are good, about to be read by a TensorLoader
+// that walks once.
+struct OpenWeights {
+  std::unique_ptr<checkpoint::WeightReader> reader;
+  uint64_t bytes = 0;  // that will be read
+};
+// Errors: those of check_target_tensors(), scales that make no sense, a file that cannot be read.
+Result<OpenWeights> open_target_weights(const checkpoint::ModelDir& dir,
+                                        const checkpoint::TargetConfig& config,
+                                        const checkpoint::ReadOptions& options);
+Result<OpenWeights> open_draft_weights(const checkpoint::ModelDir& dir,
+                                       const checkpoint::DraftConfig& config,
+                                       const checkpoint::ReadOptions& options);
 
 // Layers named in `tap_layers` keep their output as the tap of that index.
 void set_taps(TargetWeights& weights, const std::vector<int>& tap_layers);

@@ -124,6 +124,61 @@ TEST(Weights, NameVariantsLoad) {
   EXPECT_EQ(output.proposals, expected.proposals);
 }
 
+// One tensor of all experts' matrices, as `experts` has them each.
+TensorData stack_experts(const TensorMap& tensors, const std::string& mlp,
+                         const std::vector<std::string>& parts) {
+  TensorData stacked{numeric::DType::kBF16, {}, {}};
+  int64_t experts = 0;
+  for (; tensors.contains(fmt::format("{}experts.{}.down_proj.weight", mlp, experts)); ++experts) {
+    stacked.shape = {0, 0, 0};
+    for (const std::string& part : parts) {
+      const TensorData& one = tensors.at(fmt::format("{}experts.{}.{}.weight", mlp, experts, part));
+      stacked.shape[1] += one.shape[0];
+      stacked.shape[2] = one.shape[1];
+      stacked.bytes.insert(stacked.bytes.end(), one.bytes.begin(), one.bytes.end());
+    }
+  }
+  stacked.shape[0] = experts;
+  return stacked;
+}
+
+TensorMap without_single_experts(TensorMap tensors) {
+  std::erase_if(tensors, [](const auto& item) {
+    return std::regex_search(item.first, std::regex("experts\\.[0-9]+\\."));
+  });
+  return tensors;
+}
+
+// Experts in stacks: transformers in memory, and MLX with its other names.
+TEST(Weights, StackedExpertsLoad) {
+  const TensorMap published = tiny_tensors(ExpertFormat::kBFloat16);
+  const Output expected = run(Files(published, {}));
+  TensorMap fused = without_single_experts(published);
+  TensorMap mlx = fused;
+  for (const char* mlp : {"model.layers.1.mlp.", "model.layers.2.mlp.", "model.layers.3.mlp."}) {
+    ASSERT_TRUE(published.contains(std::string(mlp) + "experts.0.down_proj.weight")) << mlp;
+    fused[std::string(mlp) + "experts.gate_up_proj"] =
+        stack_experts(published, mlp, {"gate_proj", "up_proj"});
+    fused[std::string(mlp) + "experts.down_proj"] = stack_experts(published, mlp, {"down_proj"});
+    for (const std::string part : {"gate_proj", "up_proj", "down_proj"})
+      mlx[fmt::format("{}switch_mlp.{}.weight", mlp, part)] = stack_experts(published, mlp, {part});
+  }
+  expect_same(run(Files(fused, {})).logits, expected.logits);
+
+  rename(mlx, "mlp\\.gate\\.weight", "mlp.gate.proj.weight");
+  rename(mlx, "experts\\.e_score_correction_bias", "gate.e_score_correction_bias");
+  rename(mlx, "^", "language_model.");
+  expect_same(run(Files(mlx, {})).logits, expected.logits);
+  rename(mlx, "e_score_correction_bias", "e_score_correction");
+  expect_same(run(Files(mlx, {})).logits, expected.logits);
+
+  // Of another shape it is refused by name.
+  TensorData& stack = fused["model.layers.1.mlp.experts.gate_up_proj"];
+  std::swap(stack.shape[0], stack.shape[1]);
+  EXPECT_THAT(load_error(Files(fused, {})),
+              AllOf(HasSubstr("model.layers.1.mlp.experts.gate_up_proj"), HasSubstr("needs")));
+}
+
 // q, k and v in one matrix are the same draft as three matrices, in the bundled pair too.
 TEST(Weights, FusedAndSplitDraftsProposeTheSame) {
   TensorMap fused = tiny_draft_tensors();

@@ -1,6 +1,9 @@
 #include "kernels/cuda/backend.h"
 
+#include <cuda_runtime_api.h>
+
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -42,27 +45,25 @@ class CudaBackend final : public Backend {
     return cuda::reserve(machine_, as_cuda(state), layers);
   }
 
-  // From here to what comes after the layers is one graph, if the step is one of those.
   void begin(State& state, const Batch& batch) override {
     finish_step();
     CudaState& cuda = as_cuda(state);
     cuda.begin(batch);
-    if (const uint64_t key = cuda.key(); key != 0) cuda.graphs().open(key);
+    cuda.operations().clear();
+    if (cuda.key() != 0) device_->collecting = &cuda;
   }
 
   void embed(State& state, const PackedWeight& table) override {
     CudaState& cuda = as_cuda(state);
-    const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
-    if (cuda.rows() == 0 || device_->failed() || !wants(cuda, &table)) return;
-    read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
+    add(cuda, {.table = &view_of(&table, cuda.shape().vocab, cuda.shape().hidden)});
   }
 
   void attention_half(State& state, const AttentionLayer& layer) override {
-    if (wants(as_cuda(state), &layer)) cuda::attention_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.attention = &layer});
   }
 
   void ffn_half(State& state, const FfnLayer& layer) override {
-    if (wants(as_cuda(state), &layer)) cuda::ffn_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.ffn = &layer});
   }
 
   void head_sample(State& state, const Head& head, std::span<const SampleRow> asked,
@@ -102,6 +103,37 @@ class CudaBackend final : public Backend {
 
   const Error* failure() const override { return device_->failure(); }
 
+  std::optional<DeviceMemory> device_memory() const override {
+    if (device_->shares_host_memory()) return std::nullopt;
+    return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
+  }
+
+  std::optional<double> measure_read_rate() override {
+    finish_step();
+    constexpr size_t kBytes = size_t{256} << 20;
+    constexpr int kCopies = 10;
+    uint8_t* memory = nullptr;
+    if (cudaMalloc(reinterpret_cast<void**>(&memory), 2 * kBytes) != cudaSuccess) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    const auto copy = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        device_->check(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
+                                       device_->stream()),
+                       "a copy on the device");
+      }
+      device_->wait();
+    };
+    copy(1);
+    const auto begin = std::chrono::steady_clock::now();
+    copy(kCopies);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    cudaFree(memory);
+    if (device_->failed()) return std::nullopt;
+    return 2.0 * kBytes * kCopies / seconds.count();
+  }
+
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
     finish_step();
     const CudaState& cuda = as_cuda(state);
@@ -111,13 +143,37 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  // Runs what the last step's operations were collected for.
-  void finish_step() const {
-    if (device_->open_graphs != nullptr) device_->open_graphs->close();
+  // Operations of steps of few rows are collected until something else is asked for, since they are
+  // one graph.
+  void add(CudaState& state, const CudaState::Operation& operation) {
+    if (device_->collecting == &state) {
+      state.operations().push_back(operation);
+    } else {
+      run(state, operation);
+    }
   }
-  // Whether an operation is to be put on the stream.
-  bool wants(CudaState& state, const void* identity) const {
-    return device_->open_graphs != &state.graphs() || state.graphs().wants(identity);
+  void finish_step() const {
+    if (device_->collecting == nullptr) return;
+    CudaState& state = *device_->collecting;
+    device_->collecting = nullptr;
+    if (state.operations().empty()) return;
+    uint64_t key = state.key();
+    for (const CudaState::Operation& operation : state.operations()) {
+      key = mix(mix(mix(key, operation.table), operation.attention), operation.ffn);
+    }
+    state.graphs().run(key, [&] {
+      for (const CudaState::Operation& operation : state.operations()) run(state, operation);
+    });
+  }
+  void run(CudaState& state, const CudaState::Operation& operation) const {
+    if (operation.attention != nullptr) {
+      cuda::attention_half(machine_, state, *operation.attention);
+    } else if (operation.ffn != nullptr) {
+      cuda::ffn_half(machine_, state, *operation.ffn);
+    } else if (state.rows() > 0 && !device_->failed()) {
+      read_rows(machine_.stream(), *operation.table, state.tokens(), state.rows(),
+                state.residual());
+    }
   }
 
   // Zeros after a failure.
@@ -128,7 +184,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<Device> device_;
-  Machine machine_;
+  mutable Machine machine_;  // what it knows of experts grows as they are met
 };
 
 }  // namespace

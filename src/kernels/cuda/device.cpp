@@ -201,6 +201,7 @@ Result<std::unique_ptr<Device>> Device::open() {
   }
   std::unique_ptr<Device> device(new Device);
   device->name_ = properties.name;
+  device->shares_host_memory_ = properties.integrated != 0;
   error = cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking);
   if (error != cudaSuccess || !device->scratch.reserve(kFirstPiece) ||
       !device->tables.reserve(kTables)) {
@@ -224,6 +225,13 @@ int64_t Device::free_bytes() const {
   size_t total = 0;
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
   return static_cast<int64_t>(free);
+}
+
+int64_t Device::total_bytes() const {
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  return static_cast<int64_t>(total);
 }
 
 void Device::wait() {

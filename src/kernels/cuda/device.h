@@ -76,7 +76,7 @@ class Cutter {
   int64_t used_ = 0;
 };
 
-class Graphs;
+class CudaState;
 
 class Device {
  public:
@@ -89,6 +89,9 @@ class Device {
   Stream stream() const { return stream_; }
   const std::string& name() const { return name_; }
   int64_t free_bytes() const;
+  int64_t total_bytes() const;
+  // Whether its memory is the host's (an integrated GPU).
+  bool shares_host_memory() const { return shares_host_memory_; }
 
   // Waits for the stream.
   void wait();
@@ -104,9 +107,10 @@ class Device {
   bool failed() const { return failure_.has_value(); }
   const Error* failure() const { return failure_ ? &*failure_ : nullptr; }
 
-  // Whether steps may become graphs, and those of which a section is open (graphs.h).
+  // Whether steps may become graphs (graphs.h), and the state whose operations are collected for
+  // one, if any.
   bool uses_graphs = true;
-  Graphs* open_graphs = nullptr;
+  CudaState* collecting = nullptr;
 
   // For weights.
   Arena weights{int64_t{64} << 20, int64_t{512} << 20};
@@ -130,6 +134,7 @@ class Device {
 
   Stream stream_ = nullptr;
   std::string name_;
+  bool shares_host_memory_ = false;
   int64_t waits_ = 0;
   std::optional<Error> failure_;
 };

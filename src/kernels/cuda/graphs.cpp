@@ -2,8 +2,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include "base/check.h"
-
 namespace lagoon::kernels::cuda {
 namespace {
 
@@ -12,72 +10,41 @@ constexpr size_t kMostGraphs = 512;
 
 }  // namespace
 
-Graphs::~Graphs() {
-  if (mode_ == Mode::kCapture) {
-    cudaGraph_t unfinished = nullptr;
-    cudaStreamEndCapture(device_.stream(), &unfinished);
-    if (unfinished != nullptr) cudaGraphDestroy(unfinished);
-  }
-  if (device_.open_graphs == this) device_.open_graphs = nullptr;
-  clear();
-}
-
 void Graphs::clear() {
   if (graphs_.empty()) return;
   cudaStreamSynchronize(device_.stream());
   for (auto& [key, graph] : graphs_) {
-    if (graph.steps != nullptr) cudaGraphExecDestroy(graph.steps);
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
   }
   graphs_.clear();
 }
 
-void Graphs::open(uint64_t key) {
-  CHECK(mode_ == Mode::kClosed && device_.open_graphs == nullptr);
-  device_.open_graphs = this;
-  operations_ = 0;
-  mode_ = Mode::kLaunch;
-  if (!device_.uses_graphs || device_.failed()) return;
-  // Memory that moved makes another key.
+Graphs::Next Graphs::next_of(uint64_t key) {
+  if (!device_.uses_graphs || device_.failed()) return Next::kLaunch;
+  // Where memory was taken or given back, addresses may have changed.
   key_ = mix(key, static_cast<uint64_t>(memory_calls()));
   if (graphs_.size() >= kMostGraphs) clear();
-  const auto [found, first_time] = graphs_.try_emplace(key_);
-  if (first_time) return;
-  if (found->second.steps != nullptr) {
-    mode_ = Mode::kReplay;
-    return;
-  }
+  const auto [found, first_time] = graphs_.try_emplace(key_, nullptr);
+  if (first_time) return Next::kLaunch;
+  if (found->second != nullptr) return Next::kReplay;
   device_.check(cudaGetLastError(), "a launch");
+  if (device_.failed()) return Next::kLaunch;
   device_.check(cudaStreamBeginCapture(device_.stream(), cudaStreamCaptureModeRelaxed),
                 "capturing a graph");
-  if (!device_.failed()) mode_ = Mode::kCapture;
+  return device_.failed() ? Next::kLaunch : Next::kCapture;
 }
 
-bool Graphs::wants(const void* identity) {
-  CHECK(mode_ != Mode::kClosed);
-  operations_ = mix(operations_, identity);
-  return mode_ != Mode::kReplay;
-}
-
-void Graphs::close() {
-  CHECK(mode_ != Mode::kClosed && device_.open_graphs == this);
-  device_.open_graphs = nullptr;
-  const Mode mode = mode_;
-  mode_ = Mode::kClosed;
-  if (mode == Mode::kLaunch) return;
-  Graph& graph = graphs_.at(key_);
-  if (mode == Mode::kCapture) capture_ended(graph);
-  if (device_.failed()) return;
-  CHECK(graph.operations == operations_);
-  device_.check(cudaGraphLaunch(graph.steps, device_.stream()), "a graph");
-}
-
-void Graphs::capture_ended(Graph& graph) {
+void Graphs::end_capture() {
   cudaGraph_t captured = nullptr;
   device_.check(cudaStreamEndCapture(device_.stream(), &captured), "capturing a graph");
   if (captured == nullptr) return;
-  device_.check(cudaGraphInstantiate(&graph.steps, captured, 0), "making a graph");
+  device_.check(cudaGraphInstantiate(&graphs_.at(key_), captured, 0), "making a graph");
   device_.check(cudaGraphDestroy(captured), "making a graph");
-  graph.operations = operations_;
+}
+
+void Graphs::replay() {
+  if (device_.failed()) return;
+  device_.check(cudaGraphLaunch(graphs_.at(key_), device_.stream()), "a graph");
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -1,7 +1,6 @@
-// Sections of a step as CUDA graphs: many launches that are one call of the driver. A section is
-// what is put on the stream between open() and close(); its key says everything that its launches
-// depend on but what they read from device memory. It is launched the first time, captured the
-// second, and replayed from then on.
+// Sections of a step as CUDA graphs: many launches that are one call of the driver. The key of a
+// section says everything that its launches depend on but what they read from device memory. It is
+// launched the first time, captured the second, and replayed from then on.
 #pragma once
 
 #include <cstdint>
@@ -28,42 +27,34 @@ inline uint64_t mix(uint64_t key, const void* address) {
   return mix(key, static_cast<uint64_t>(reinterpret_cast<uintptr_t>(address)));
 }
 
-// The graphs of one state. At most one section of a device is open at a time.
+// The graphs of one state.
 class Graphs {
  public:
   explicit Graphs(Device& device) : device_(device) {}
-  ~Graphs();
+  ~Graphs() { clear(); }
   Graphs(const Graphs&) = delete;
   Graphs& operator=(const Graphs&) = delete;
 
-  void open(uint64_t key);
-  // Whether an operation, of which `identity` is known, has to be put on the stream. It does not
-  // where the section is a graph already, which must have been made of the same operations.
-  bool wants(const void* identity);
-  // The section is over: runs it unless it was launched.
-  void close();
-
+  // `work` puts the section on the stream. It takes no memory and waits for nothing, except where
+  // it does so the first time alone.
   template <typename Work>
   void run(uint64_t key, const Work& work) {
-    open(key);
-    if (wants(nullptr)) work();
-    close();
+    const Next next = next_of(key);
+    if (next != Next::kReplay) work();
+    if (next == Next::kCapture) end_capture();
+    if (next != Next::kLaunch) replay();
   }
 
  private:
-  enum class Mode { kClosed, kLaunch, kCapture, kReplay };
-  struct Graph {
-    CUgraphExec_st* steps = nullptr;
-    uint64_t operations = 0;  // what it was made of
-  };
-  void capture_ended(Graph& graph);
+  enum class Next { kLaunch, kCapture, kReplay };
+  Next next_of(uint64_t key);
+  void end_capture();
+  void replay();
   void clear();
 
   Device& device_;
-  std::unordered_map<uint64_t, Graph> graphs_;
-  uint64_t key_ = 0;
-  uint64_t operations_ = 0;
-  Mode mode_ = Mode::kClosed;
+  std::unordered_map<uint64_t, CUgraphExec_st*> graphs_;  // null: it was launched once
+  uint64_t key_ = 0;                                      // of the section that runs
 };
 
 }  // namespace lagoon::kernels::cuda

@@ -139,26 +139,26 @@ struct Request {
   }
 };
 
-// Bytes that the rules and the mask of a row add to a batch.
-int64_t rule_bytes(const SampleRow& row) {
-  if (row.given >= 0) return 0;
-  int64_t words = static_cast<int64_t>(row.allowed.size());
-  if (row.rules != nullptr) {
-    words += 2 * static_cast<int64_t>(row.rules->bias.size() + row.rules->seen.size()) +
-             static_cast<int64_t>(row.rules->banned.size());
-  }
+// Bytes that the rules of a row add to a batch, at most.
+int64_t rule_bytes(const LogitRules& rules, int64_t vocab) {
+  const auto words = 2 * static_cast<int64_t>(rules.bias.size() + rules.seen.size()) +
+                     std::min(vocab, static_cast<int64_t>(rules.banned.size()));
   return words * 4;
 }
 
 // How many of the asked rows make the next batch.
-size_t next_batch(std::span<const SampleRow> asked, const Batch& most) {
+size_t next_batch(std::span<const SampleRow> asked, const Batch& most, int64_t vocab) {
   int64_t upload = 0;
   int64_t logprobs = 0;
   std::unordered_set<const void*> known;
   for (size_t i = 0; i < asked.size(); ++i) {
     upload += static_cast<int64_t>(sizeof(Draw) + sizeof(int32_t));
-    if (known.insert(asked[i].rules).second || known.insert(asked[i].allowed.data()).second) {
-      upload += rule_bytes(asked[i]);
+    // Several rows may share their rules, and their mask.
+    const LogitRules* rules = asked[i].given < 0 ? asked[i].rules : nullptr;
+    if (rules != nullptr && known.insert(rules).second) upload += rule_bytes(*rules, vocab);
+    const std::span<const uint32_t> mask = asked[i].allowed;
+    if (asked[i].given < 0 && !mask.empty() && known.insert(mask.data()).second) {
+      upload += static_cast<int64_t>(mask.size_bytes());
     }
     logprobs += asked[i].logprobs + 1;
     const bool full =
@@ -354,7 +354,7 @@ void head_sample(Machine& machine, CudaState& state, const Head& head,
   const Batch most(state.shape());
   size_t first = 0;
   while (first < asked.size() && !machine.device.failed()) {
-    const size_t count = next_batch(asked.subspan(first), most);
+    const size_t count = next_batch(asked.subspan(first), most, state.shape().vocab);
     const size_t end = first + count;
     SampleResults of_batch;
     if (!results.tokens.empty()) of_batch.tokens = results.tokens.subspan(first, count);

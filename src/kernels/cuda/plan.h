@@ -12,6 +12,7 @@ namespace lagoon::kernels::cuda {
 // The warps of a block of a product. Each takes a slice of the columns of a tile; the sums of the
 // slices are added in order.
 inline constexpr int kWarps = 8;
+inline constexpr int kThreads = kWarps * kLanes;
 
 // Shared memory of a warp for weights that are on their way. On a GPU with 99 KiB for a block, one
 // block fits; that is four times what its memory needs to be busy.

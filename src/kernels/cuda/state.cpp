@@ -14,6 +14,8 @@ namespace lagoon::kernels::cuda {
 namespace {
 
 constexpr int64_t kRopes = 4;
+// Sequences that commit one by one before the next step.
+constexpr int kContextBuffers = 16;
 // Steps below this position are alike.
 constexpr int kFewPositions = 1024;
 // Rows are blocks of a launch in its second dimension.
@@ -63,13 +65,14 @@ Result<void> check_shape(const StateShape& shape) {
 CudaState::CudaState(Device& device, const StateShape& shape)
     : device_(device),
       step_(shape, kKeyBlock, kRowsAtOnce),
-      upload_(device),
-      draws_(device),
-      context_(device),
+      upload_(device, 2),
+      draws_(device, 2),
+      context_(device, kContextBuffers),
       drawn_(device),
       graphs_(device) {}
 
 CudaState::~CudaState() {
+  if (device_.collecting == this) device_.collecting = nullptr;
   if (!owned_.empty()) cudaStreamSynchronize(device_.stream());
   for (uint8_t* memory : owned_) give_device_memory(memory);
 }

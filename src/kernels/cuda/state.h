@@ -34,7 +34,17 @@ class CudaState final : public State {
   void begin(const Batch& batch);
 
   Graphs& graphs() { return graphs_; }
-  // Everything that launches of the step depend on; 0: it shall not become a graph.
+  // Operations of the step that were asked for and are not on the stream yet: what they are is part
+  // of the key of their graph. One of the three is set. What they point to stays until the step is
+  // over.
+  struct Operation {
+    const MatrixView* table = nullptr;  // embed
+    const AttentionLayer* attention = nullptr;
+    const FfnLayer* ffn = nullptr;
+  };
+  std::vector<Operation>& operations() { return operations_; }
+  // Everything that launches of the step depend on beside its operations; 0: it shall not become a
+  // graph.
   uint64_t key() const;
   // Positions that launches of the step provide for: it has none at or beyond. Rounded up, so that
   // steps at nearby positions are alike, unless the step has many rows.
@@ -97,6 +107,7 @@ class CudaState final : public State {
   int positions_ = 0;
   int most_positions_ = 0;  // as reserved; 0: not known
   Graphs graphs_;
+  std::vector<Operation> operations_;
 };
 
 // `state` as this backend made it; another backend's is a bug.
