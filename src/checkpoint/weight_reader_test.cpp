@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <deque>
@@ -27,6 +28,29 @@
 #include "checkpoint/small_pieces.h"
 #include "checkpoint/staging.h"
 #include "checkpoint/test_support.h"
+
+namespace {
+
+// Of this program's own pread(): 0 as usual, else it gives at most so many bytes at a time.
+std::atomic<size_t> most_bytes = 0;
+// It refuses direct reads, as some file systems do that allow to open a file for them; all but the
+// first wait before they look at the file, as in a long queue.
+std::atomic<bool> refuses_direct = false;
+std::atomic<int> direct_reads = 0;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" ssize_t pread(int descriptor, void* into, size_t bytes, off_t offset) {
+  if (refuses_direct && direct_reads++ > 0) ::usleep(20'000);
+  if (refuses_direct && (::fcntl(descriptor, F_GETFL) & O_DIRECT) != 0 &&
+      ::fcntl(descriptor, F_GETFL) >= 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  if (const size_t most = most_bytes; most > 0) bytes = std::min(bytes, most);
+  return ::syscall(SYS_pread64, descriptor, into, bytes, offset);
+}
 
 namespace lagoon::checkpoint {
 namespace {
@@ -162,6 +186,33 @@ TEST(WeightReader, InMemoryFileSystems) {
     for (const ReadOptions& options : kWays) EXPECT_EQ(read_all(weights, options, true), "");
   }
   fs::remove_all(directory);
+}
+
+TEST(WeightReader, DirectReadsMayBeRefusedWithOthersInFlight) {
+  const TempDir dir;
+  const Weights weights(dir.path());
+  weights.leave_cache();
+  const int direct = ::open(weights.path().c_str(), O_RDONLY | O_DIRECT);
+  if (direct < 0) GTEST_SKIP() << "no direct I/O here";
+  ::close(direct);
+  direct_reads = 0;
+  refuses_direct = true;
+  std::string method;
+  const std::string error = read_all(weights, kWays[1], true, &method);
+  refuses_direct = false;
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(method, "through the page cache, pread");
+}
+
+TEST(WeightReader, ReadsMayBeCutShort) {
+  const TempDir dir;
+  const Weights weights(dir.path());
+  for (const size_t most : {1000, 4096, 5000}) {
+    most_bytes = most;
+    const std::string error = read_all(weights, kWays[3], true);
+    most_bytes = 0;
+    EXPECT_EQ(error, "") << most;
+  }
 }
 
 // Only where the file system can drop pages at all (tmpfs has nowhere else to keep them).
