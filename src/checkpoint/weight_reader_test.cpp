@@ -339,6 +339,15 @@ std::vector<std::unique_ptr<ReadQueue>> queues() {
   return queues;
 }
 
+// With O_NONBLOCK io_uring of Linux up to 5.11 gives EAGAIN for what is not in the page cache, for
+// ever.
+TEST(ReadQueue, FilesAreWaitedFor) {
+  const TempDir dir;
+  const auto file = InputFile::open(dir.write("text", "0123456789"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(::fcntl(file->descriptor(), F_GETFL) & O_NONBLOCK, 0);
+}
+
 TEST(ReadQueue, ReadsAndErrors) {
   const TempDir dir;
   const std::string path = dir.write("text", "0123456789");
