@@ -97,10 +97,12 @@ Result<void> check_scales(const ModelDir& dir, const WeightReader& reader,
 
 Result<Weight> TensorLoader::prepare(const Tensor& tensor, const HostMatrix& matrix) {
   Result<Weight> weight = backend_.prepare(matrix);
-  // Where memory ends is no fault of the tensor.
-  if (weight.ok() || weight.error().code == ErrorCode::kResourceExhausted) return weight;
-  return Error{weight.error().code, fmt::format("{}: tensor {}: {}", tensor.file->path(),
-                                                tensor.info->name, weight.error().message)};
+  if (weight.ok()) return weight;
+  const ErrorCode code = weight.error().code;
+  // Else it is no fault of the tensor: memory has ended, say.
+  if (code != ErrorCode::kInvalidArgument && code != ErrorCode::kUnsupported) return weight;
+  return Error{code, fmt::format("{}: tensor {}: {}", tensor.file->path(), tensor.info->name,
+                                 weight.error().message)};
 }
 
 Result<Weight> TensorLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
