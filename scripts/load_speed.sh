@@ -57,7 +57,7 @@ server = subprocess.Popen(["build/test/bin/lagoon", "serve", sys.argv[1], "--por
 for line in server.stdout:
     if line.startswith(("read ", "Model loading took", "reading the ")):
         print("lagoon:", line, end="", file=sys.stderr)
-    if line.startswith("GPU KV cache size"):
+    if "startup complete" in line:
         server.send_signal(signal.SIGTERM)
 _, status, usage = os.wait4(server.pid, 0)
 if status != 0:

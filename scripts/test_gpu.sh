@@ -49,7 +49,7 @@ else
   failed=$((failed + 1))
 fi
 if [[ -x $programs/lagoon ]]; then
-  stage server 40 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
+  stage server 60 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
 fi
 stage bench 35 "$programs/cuda_bench" "$work/bench.json"
 

@@ -290,7 +290,7 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   if (draft != nullptr) {
     LAGOON_RETURN_IF_ERROR(check_pair(options, target, draft->directory));
   }
-  LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, loaded.threads));
+  LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, loaded.threads, options.graphs));
   const checkpoint::ModelDir* const drafting = loaded.proposals > 0 ? &draft->directory : nullptr;
   LAGOON_ASSIGN(PlannedModel planned,
                 plan_model(options, {.target = target, .config = config, .draft = drafting},

@@ -16,10 +16,11 @@ constexpr int kMaxDefaultThreads = 8;
 
 }  // namespace
 
-Result<std::unique_ptr<kernels::Backend>> make_backend(const std::string& name, int threads) {
+Result<std::unique_ptr<kernels::Backend>> make_backend(const std::string& name, int threads,
+                                                       bool graphs) {
   if (name == "ref") return kernels::ref::make_backend(kernels::Activations::kBFloat16, threads);
   if (name == "cuda" || (name == "auto" && kernels::cuda::built())) {
-    auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16);
+    auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16, graphs);
     if (backend.ok() || name == "cuda") return backend;
     LOG(info, "on the processor, since {}", backend.error().message);
   }

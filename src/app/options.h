@@ -21,6 +21,7 @@ struct ModelOptions {
   bool fit_length = false;                 // max_length 0: at most what kv_cache_bytes hold, too
   int threads = 0;                         // 0: as many as the machine has, at most 8
   std::string backend = "auto";            // or "cpu", "cuda", "ref"
+  bool graphs = true;                      // on a GPU: steps as CUDA graphs
   std::string kv_cache_dtype = "auto";     // or "bfloat16", "fp8", "fp8_e4m3" (the same)
   int64_t enough_length = 0;               // > 0: where max_length is 0, at most that much
   int slots = 4;                           // requests computed at a time (--max-num-seqs)
@@ -71,6 +72,9 @@ struct ServeOptions {
       60;  // seconds without a step while requests run, then the server ends; 0: never
 
   bool force_include_usage = false;
+  bool strict_model_name = false;
+  bool thinking_signatures = true;
+  int64_t max_response_store_bytes = 64 << 20;
   bool log_requests = false;
   int max_log_bytes = 1000;  // of a request's body
   bool log_stats = true;

@@ -54,6 +54,9 @@ api::ServiceOptions service_options(const ServeOptions& options, const LoadedMod
   service.default_template_kwargs = options.default_template_kwargs;
   service.default_sampling = model.default_sampling;
   service.force_include_usage = options.force_include_usage;
+  service.strict_model_name = options.strict_model_name;
+  service.thinking_signatures = options.thinking_signatures;
+  service.max_response_store_bytes = static_cast<size_t>(options.max_response_store_bytes);
   return service;
 }
 

@@ -77,6 +77,11 @@ void add_answers(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
       ->check(CLI::IsMember({"poolside_v1"}));
   command.add_flag("--enable-force-include-usage,!--no-enable-force-include-usage",
                    options.force_include_usage, "Streams end with usage whether or not asked for");
+  command.add_flag("--strict-model-name", options.strict_model_name,
+                   "/v1/messages takes only the names that are served; unless given, any");
+  command.add_flag("--thinking-signatures,!--no-thinking-signatures", options.thinking_signatures,
+                   "/v1/messages: thinking blocks carry a made-up signature, on unless switched "
+                   "off");
   command.add_flag("--enable-prompt-tokens-details", texts.prompt_tokens_details,
                    "Accepted; usage always tells prompt_tokens_details");
 }
@@ -131,6 +136,11 @@ void add_limits(CLI::App& command, ServeOptions& options) {
   with_suffixes(add(command, "--max-body-bytes", options.max_body_bytes,
                     "Largest body of a request; default: 64M", "BYTES"))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  with_suffixes(add(command, "--max-response-store-bytes", options.max_response_store_bytes,
+                    "Answers of /v1/responses that are kept for previous_response_id, 0: none; "
+                    "default: 64M",
+                    "BYTES"))
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   add(command, "--max-connections", options.max_connections, "Connections at a time; default: 4096",
       "N")
       ->check(CLI::Range(1, 1 << 20));
@@ -184,14 +194,16 @@ void group_options(CLI::App& command) {
         "--enable-chunked-prefill", "--enforce-eager", "--moe-backend", "--tensor-parallel-size"}},
       {"Answers",
        {"--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser",
-        "--enable-force-include-usage", "--enable-prompt-tokens-details"}},
+        "--enable-force-include-usage", "--strict-model-name", "--thinking-signatures",
+        "--enable-prompt-tokens-details"}},
       {"Network",
        {"--host", "--port", "--uds", "--root-path", "--api-key", "--api-key-file",
         "--allowed-origins", "--allowed-methods", "--allowed-headers", "--allow-credentials",
         "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certs", "--ssl-cert-reqs"}},
       {"Limits",
-       {"--max-body-bytes", "--max-connections", "--idle-timeout", "--read-timeout",
-        "--receive-timeout", "--write-timeout", "--shutdown-timeout", "--stall-timeout"}},
+       {"--max-body-bytes", "--max-response-store-bytes", "--max-connections", "--idle-timeout",
+        "--read-timeout", "--receive-timeout", "--write-timeout", "--shutdown-timeout",
+        "--stall-timeout"}},
       {"Log",
        {"--log-format", "--log-level", "--enable-log-requests", "--max-log-len",
         "--disable-log-stats", "--enable-request-id-headers"}},
@@ -257,9 +269,7 @@ Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
     options.remarks.emplace_back(
         "--enable-prefix-caching has no effect yet: there is no prefix cache");
   }
-  if (texts.enforce_eager) {
-    options.remarks.emplace_back("--enforce-eager changes nothing: no graphs are captured");
-  }
+  options.model.graphs = !texts.enforce_eager;
   if (!texts.moe_backend.empty()) {
     options.remarks.emplace_back(
         "--moe-backend has no effect: there is one way to compute experts");

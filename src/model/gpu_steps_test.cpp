@@ -58,6 +58,7 @@ INSTANTIATE_TEST_SUITE_P(Caches, StepsOnAGpu,
 TEST_P(StepsOnAGpu, TakeNoMemoryAfterStart) {
   const int64_t before = now().memory_calls;
   std::vector<Sequence> sequences;
+  sequences.reserve(kSlots);
   for (int slot = 0; slot < kSlots; ++slot) sequences.emplace_back(model(), slot, slot, kSlots);
   std::vector<kernels::LogitBias> bias;
   std::vector<kernels::SeenToken> seen;
@@ -112,8 +113,10 @@ TEST_P(StepsOnAGpu, TakeNoMemoryAfterStart) {
 
 TEST_P(StepsOnAGpu, WaitOnceForAStepWithItsDraft) {
   std::vector<Sequence> sequences;
+  sequences.reserve(kSlots);
   for (int slot = 0; slot < kSlots; ++slot) sequences.emplace_back(model(), slot, slot, kSlots);
   std::vector<int32_t> newest;
+  newest.reserve(kSlots);
   for (Sequence& sequence : sequences) {
     newest.push_back(sequence.prefill(tokens(100), 512, Sample::kLast).sampled[0]);
   }
@@ -127,8 +130,10 @@ TEST_P(StepsOnAGpu, WaitOnceForAStepWithItsDraft) {
     if (k > 0) model().draft(anchors, k);
     EXPECT_EQ(now().waits, before) << "k = " << k;
     std::vector<std::vector<int32_t>> texts;
+    texts.reserve(kSlots);
     for (const int32_t token : newest) texts.push_back({token});
     std::vector<Segment> segments;
+    segments.reserve(kSlots);
     for (size_t at = 0; at < sequences.size(); ++at) {
       segments.push_back(sequences[at].segment(texts[at], k, Sample::kAll));
     }

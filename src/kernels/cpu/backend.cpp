@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/instruction_set.h"
+#include "kernels/cpu/matrix.h"
 #include "kernels/cpu/operations.h"
 
 namespace lagoon::kernels::cpu {
@@ -20,7 +21,7 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return name_; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
-    LAGOON_ASSIGN(Weight packed, pack(matrix));
+    LAGOON_ASSIGN(Weight packed, pack(matrix, {&machine_.pool, &memory_}));
     return Weight(std::make_unique<Prepared>(std::move(packed)));
   }
 
@@ -75,6 +76,7 @@ class CpuBackend final : public Backend {
 
  private:
   Machine machine_;
+  PanelMemory memory_;
   std::string name_;
 };
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 
 #include "base/check.h"
 #include "kernels/cpu/instruction_set.h"
@@ -115,10 +114,6 @@ void multiply_by_class(const Kernels& kernels, Product product) {
 }
 
 }  // namespace
-
-void Matrix::Free::operator()(std::byte* memory) const {
-  std::free(memory);
-}
 
 int64_t Matrix::bytes() const {
   const int64_t scales =

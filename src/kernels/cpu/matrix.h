@@ -6,9 +6,30 @@
 #include <memory>
 
 #include "base/result.h"
+#include "base/thread_pool.h"
 #include "kernels/ops.h"
 
 namespace lagoon::kernels::cpu {
+
+class PanelMemory;
+
+// What pack() may use.
+struct PackWith {
+  ThreadPool* pool = nullptr;     // threads that share large matrices
+  PanelMemory* memory = nullptr;  // else each matrix has its own
+};
+
+// Memory for many matrices in large pages: one page fault for 2 MiB in place of 512, which are most
+// of the time of loading experts of 1.7 MB each. A piece keeps what it lies in alive. One thread.
+class PanelMemory {
+ public:
+  // Not zeroed; null where there is none left.
+  std::shared_ptr<std::byte> allocate(int64_t bytes);
+
+ private:
+  std::shared_ptr<std::byte> chunk_;
+  int64_t used_ = 0;  // of it
+};
 
 // W [rows, columns] in panels of panel_rows() outputs, as kernels/cpu/layout.h says, in the format
 // of the checkpoint: nothing is rounded, and no weight takes more bytes than there.
@@ -28,26 +49,23 @@ class Matrix final : public PackedWeight {
   void read_row(int64_t row, float* out) const;
 
  private:
-  friend Result<Weight> pack(const HostMatrix& host);
+  friend Result<Weight> pack(const HostMatrix& host, const PackWith& with);
   friend void multiply(const Matrix& matrix, const float* x, int64_t x_stride, int m, float* y,
                        int64_t y_stride, int64_t panel_begin, int64_t panel_end);
-  struct Free {
-    void operator()(std::byte* memory) const;
-  };
   Matrix() = default;
 
   Format format_ = Format::kBFloat16;
   int64_t rows_ = 0;
   int64_t columns_ = 0;
   int64_t panel_bytes_ = 0;
-  float divisor_ = 1;                        // kNVFP4: the global scale
-  std::unique_ptr<std::byte[], Free> data_;  // [panels, panel_bytes]
-  std::unique_ptr<float[]> block_scales_;    // kFP8: [panels, ceil(columns / 128)]
+  float divisor_ = 1;                      // kNVFP4: the global scale
+  std::shared_ptr<std::byte> data_;        // [panels, panel_bytes]
+  std::unique_ptr<float[]> block_scales_;  // kFP8: [panels, ceil(columns / 128)]
 };
 
 // Copies `host` into the layout. Errors: NVFP4 columns that are not a multiple of 16, a global
 // scale that is zero or not finite, FP8 codes or NVFP4 scales that are NaN, no memory.
-Result<Weight> pack(const HostMatrix& host);
+Result<Weight> pack(const HostMatrix& host, const PackWith& with = {});
 
 // A weight as this backend made it; another backend's is a bug.
 const Matrix& as_matrix(const PackedWeight* weight);

@@ -7,7 +7,7 @@ bool built() {
   return false;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(Activations) {
+Result<std::unique_ptr<Backend>> make_backend(Activations, bool) {
   return Error{
       ErrorCode::kUnsupported,
       "this build has no CUDA backend: build it on a machine with an NVIDIA GPU and nvcc, or "

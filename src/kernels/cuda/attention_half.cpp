@@ -15,24 +15,11 @@ constexpr int64_t kMostPartial = int64_t{32} << 20;  // floats
 // Blocks of a launch in its second and third dimension.
 constexpr int kMostTiles = 65535;
 
-// What a launch of the attention kernel needs to know of a group's positions.
+// What a launch of the attention kernel needs to know of a group.
 void add_group(const RowGroup& group, const AttentionLayer& layer, Attention& attention) {
-  const int per_key_head = layer.heads / layer.kv_heads;
-  const int window = layer.window;
-  const auto queries = static_cast<int>(group.rows) * per_key_head;
+  const auto queries = static_cast<int>(group.rows) * (layer.heads / layer.kv_heads);
   attention.query_tiles += (queries + kQueryTile - 1) / kQueryTile;
   attention.row_count += group.rows;
-  for (int row = 0; row < group.rows; ++row) {
-    attention.most_chunks =
-        std::max(attention.most_chunks, chunks_seen(window, group.first_position + row));
-  }
-  for (int first = 0; first < queries; first += kQueryTile) {
-    const int last = std::min(first + kQueryTile, queries) - 1;
-    const int lowest = lowest_position(window, group.first_position + first / per_key_head);
-    const int chunks =
-        chunk_of(window, group.first_position + last / per_key_head) - chunk_of(window, lowest) + 1;
-    attention.most_tile_chunks = std::max(attention.most_tile_chunks, chunks);
-  }
 }
 
 int64_t partial_size(const Attention& attention) {
@@ -133,6 +120,8 @@ void attention_half(Machine& machine, CudaState& state, const AttentionLayer& la
   attention.rows = state.rows_view();
   attention.heads = layer.heads;
   attention.gate_per_head = layer.gate == Gate::kPerHead;
+  attention.most_chunks = most_chunks_seen(layer.window, state.positions());
+  attention.most_tile_chunks = most_tile_chunks_seen(layer.window, state.positions());
   std::vector<Attention> parts = cut_into_parts(state, layer, attention);
   int64_t partial = 0;
   for (const Attention& part : parts) partial = std::max(partial, partial_size(part));

@@ -19,55 +19,68 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<Device> device)
       : device_(std::move(device)), machine_(*device_) {}
-  ~CudaBackend() override { device_->wait(); }
+  ~CudaBackend() override {
+    finish_step();
+    device_->wait();
+  }
 
   int64_t waits() const { return device_->waits(); }
 
   std::string_view name() const override { return "cuda"; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
+    finish_step();
     LAGOON_ASSIGN(Weight weight, Matrix::pack(*device_, matrix));
     return weight;
   }
 
   Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
+    finish_step();
     LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));
     return state;
   }
 
   Result<void> reserve(State& state, const Layers& layers) override {
+    finish_step();
     return cuda::reserve(machine_, as_cuda(state), layers);
   }
 
-  void begin(State& state, const Batch& batch) override { as_cuda(state).begin(batch); }
+  void begin(State& state, const Batch& batch) override {
+    finish_step();
+    CudaState& cuda = as_cuda(state);
+    cuda.begin(batch);
+    cuda.operations().clear();
+    if (cuda.key() != 0) device_->collecting = &cuda;
+  }
 
   void embed(State& state, const PackedWeight& table) override {
     CudaState& cuda = as_cuda(state);
-    const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
-    if (cuda.rows() == 0 || device_->failed()) return;
-    read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
+    add(cuda, {.table = &view_of(&table, cuda.shape().vocab, cuda.shape().hidden)});
   }
 
   void attention_half(State& state, const AttentionLayer& layer) override {
-    cuda::attention_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.attention = &layer});
   }
 
   void ffn_half(State& state, const FfnLayer& layer) override {
-    cuda::ffn_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.ffn = &layer});
   }
 
   void head_sample(State& state, const Head& head, std::span<const SampleRow> asked,
                    const SampleResults& results) override {
+    finish_step();
     cuda::head_sample(machine_, as_cuda(state), head, asked, results);
   }
 
   void draft_context(State& draft, const State& target, const DraftContext& context,
                      std::span<const AttentionLayer> layers,
                      std::span<const ContextRow> rows) override {
+    finish_step();
     cuda::draft_context(machine_, as_cuda(draft), as_cuda(target), context, layers, rows);
   }
 
   void read_tokens(const State& state, std::span<int32_t> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     CHECK(out.size() == static_cast<size_t>(cuda.rows()));
     const std::span<const int32_t> known = cuda.counts_and_tokens();
@@ -79,6 +92,7 @@ class CudaBackend final : public Backend {
   }
 
   ExpertUse expert_use(const State& state) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     const std::span<const int32_t> known = cuda.counts_and_tokens();
     if (!known.empty()) return {.layers = known[0], .distinct = known[1]};
@@ -95,6 +109,7 @@ class CudaBackend final : public Backend {
   }
 
   std::optional<double> measure_read_rate() override {
+    finish_step();
     constexpr size_t kBytes = size_t{256} << 20;
     constexpr int kCopies = 10;
     uint8_t* memory = nullptr;
@@ -120,6 +135,7 @@ class CudaBackend final : public Backend {
   }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     CHECK(row >= 0 && row < cuda.rows());
     CHECK(out.size() == static_cast<size_t>(cuda.shape().hidden));
@@ -127,6 +143,39 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // Operations of steps of few rows are collected until something else is asked for, since they are
+  // one graph.
+  void add(CudaState& state, const CudaState::Operation& operation) {
+    if (device_->collecting == &state) {
+      state.operations().push_back(operation);
+    } else {
+      run(state, operation);
+    }
+  }
+  void finish_step() const {
+    if (device_->collecting == nullptr) return;
+    CudaState& state = *device_->collecting;
+    device_->collecting = nullptr;
+    if (state.operations().empty()) return;
+    uint64_t key = state.key();
+    for (const CudaState::Operation& operation : state.operations()) {
+      key = mix(mix(mix(key, operation.table), operation.attention), operation.ffn);
+    }
+    state.graphs().run(key, [&] {
+      for (const CudaState::Operation& operation : state.operations()) run(state, operation);
+    });
+  }
+  void run(CudaState& state, const CudaState::Operation& operation) const {
+    if (operation.attention != nullptr) {
+      cuda::attention_half(machine_, state, *operation.attention);
+    } else if (operation.ffn != nullptr) {
+      cuda::ffn_half(machine_, state, *operation.ffn);
+    } else if (state.rows() > 0 && !device_->failed()) {
+      read_rows(machine_.stream(), *operation.table, state.tokens(), state.rows(),
+                state.residual());
+    }
+  }
+
   // Zeros after a failure.
   void read(void* to, const void* from, size_t bytes) const {
     std::memset(to, 0, bytes);
@@ -135,7 +184,7 @@ class CudaBackend final : public Backend {
   }
 
   std::unique_ptr<Device> device_;
-  Machine machine_;
+  mutable Machine machine_;  // what it knows of experts grows as they are met
 };
 
 }  // namespace
@@ -150,12 +199,13 @@ bool built() {
   return true;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(Activations activations) {
+Result<std::unique_ptr<Backend>> make_backend(Activations activations, bool graphs) {
   if (activations != Activations::kBFloat16) {
     return Error{ErrorCode::kUnsupported,
                  "activations in FP32 are not for a GPU: use the backend ref or cpu"};
   }
   LAGOON_ASSIGN(std::unique_ptr<Device> device, Device::open());
+  device->uses_graphs = graphs;
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(device)));
 }
 

@@ -76,6 +76,8 @@ class Cutter {
   int64_t used_ = 0;
 };
 
+class CudaState;
+
 class Device {
  public:
   // See make_backend() for the errors.
@@ -104,6 +106,11 @@ class Device {
   void fail(Error error);
   bool failed() const { return failure_.has_value(); }
   const Error* failure() const { return failure_ ? &*failure_ : nullptr; }
+
+  // Whether steps may become graphs (graphs.h), and the state whose operations are collected for
+  // one, if any.
+  bool uses_graphs = true;
+  CudaState* collecting = nullptr;
 
   // For weights.
   Arena weights{int64_t{64} << 20, int64_t{512} << 20};

@@ -147,10 +147,10 @@ TEST_F(Products, GateAndUpGiveTheSameBitsEitherWay) {
 
 // Row r of the matrix holds code r, group g has scale g; token g is 1 in one column of group g.
 TEST_F(Products, DecodeEveryCodeWithEveryScaleExactly) {
-  constexpr int kScales = 127;
+  constexpr int64_t kScales = 127;
   constexpr int64_t kColumns = kScales * 16;
   std::vector<std::byte> codes(16 * kColumns / 2), scales(16 * kScales);
-  for (int code = 0; code < 16; ++code) {
+  for (int64_t code = 0; code < 16; ++code) {
     std::fill_n(codes.begin() + code * kColumns / 2, kColumns / 2, std::byte(code | code << 4));
     for (int s = 0; s < kScales; ++s) scales[code * kScales + s] = std::byte(s);
   }
@@ -159,10 +159,10 @@ TEST_F(Products, DecodeEveryCodeWithEveryScaleExactly) {
           .value();
   for (int column = 0; column < 16; ++column) {
     std::vector<Bits16> x(kScales * padded(kColumns), 0);
-    for (int s = 0; s < kScales; ++s) x[s * padded(kColumns) + s * 16 + column] = 0x3f80;
+    for (int64_t s = 0; s < kScales; ++s) x[s * padded(kColumns) + s * 16 + column] = 0x3f80;
     device_->scratch.clear();
     const std::vector<float> y = product(*matrix, to_device(x), kScales);
-    for (int s = 0; s < kScales; ++s) {
+    for (int64_t s = 0; s < kScales; ++s) {
       for (int code = 0; code < 16; ++code) {
         EXPECT_EQ(y[s * 16 + code], numeric::e2m1_to_float(static_cast<uint8_t>(code)) *
                                         numeric::e4m3_to_float(static_cast<uint8_t>(s)))
@@ -179,12 +179,14 @@ TEST_F(Products, RowsOfATableAreExact) {
     auto matrix = Matrix::pack(*device_, weight.host()).value();
     device_->scratch.clear();
     const std::vector<int32_t> ids = {149, 0, 17, 130, 17};
-    auto* out = device_->scratch_of<float>(5 * 272);
+    constexpr int64_t kColumns = 272;
+    auto* out = device_->scratch_of<float>(5 * kColumns);
     read_rows(device_->stream(), matrix->view(), to_device(ids), 5, out);
-    const std::vector<float> rows = from_device(out, 5 * 272);
+    const std::vector<float> rows = from_device(out, 5 * kColumns);
     for (int r = 0; r < 5; ++r) {
-      for (int64_t k = 0; k < 272; ++k) {
-        EXPECT_NEAR(rows[r * 272 + k], weight.at(ids[r], k), std::abs(weight.at(ids[r], k)) * 1e-7);
+      for (int64_t k = 0; k < kColumns; ++k) {
+        EXPECT_NEAR(rows[r * kColumns + k], weight.at(ids[r], k),
+                    std::abs(weight.at(ids[r], k)) * 1e-7);
       }
     }
   }

@@ -59,12 +59,31 @@ int64_t bytes_of(const Sizes& sizes, int64_t rows) {
   return cutter.used();
 }
 
-// h = silu(gate x) * (up x) of the dense or shared feed-forward.
+// The experts' logits and what choosing by them takes.
+RouteArgs route_args(const Machine& machine, const CudaState& state, const FfnLayer& layer,
+                     const Sizes& sizes, const Buffers& b) {
+  return {.logits = b.logits,
+          .bias = vector_of(layer.router_bias, sizes.experts),
+          .table = machine.experts.at(layer.experts.data()).views,
+          .rows = state.rows(),
+          .experts = static_cast<int>(sizes.experts),
+          .top_k = layer.top_k,
+          .softcap = layer.router_softcap,
+          .routing = b.routing,
+          .use = state.expert_use()};
+}
+
+// h = silu(gate x) * (up x) of the dense or shared feed-forward; `args`, if any, is done too.
 void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buffers& b,
-              int64_t rows) {
+              int64_t rows, const RouteArgs* args) {
   const MatrixView& gate = view_of(mlp.gate.get(), sizes.inner, sizes.hidden);
   const MatrixView& up = view_of(mlp.up.get(), sizes.inner, sizes.hidden);
   CHECK(gate.packing == up.packing);
+  if (rows <= kStreamedRows && args != nullptr && routes_in_a_block(*args)) {
+    gate_and_up_and_route(machine.stream(), gate, up, b.normed, b.h, *args);
+    return;
+  }
+  if (args != nullptr) route(machine.stream(), *args);
   if (rows <= kStreamedRows) {
     gate_and_up(machine.stream(), gate, up, b.normed, rows, b.h);
     return;
@@ -75,18 +94,11 @@ void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buf
   swiglu_rows(machine.stream(), b.gated, b.raised, rows, sizes.inner, b.h);
 }
 
-// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap.
+// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen.
 void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer,
                  const Sizes& sizes, const Buffers& b, float* tap) {
   const ExpertTable& table = machine.experts.at(layer.experts.data());
   const int64_t rows = state.rows();
-  const auto experts = static_cast<int>(sizes.experts);
-  const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
-                          .y = b.logits,
-                          .y_stride = sizes.experts};
-  multiply(machine.stream(), &router, 1, b.normed, rows);
-  route(machine.stream(), b.logits, vector_of(layer.router_bias, sizes.experts), table.views, rows,
-        experts, layer.top_k, layer.router_softcap, b.routing, state.expert_use());
   const int64_t slots = std::min(rows * layer.top_k, sizes.experts);
   for (const Packing packing : kPackings) {
     if (!table.gate_packings[static_cast<int>(packing)]) continue;
@@ -168,8 +180,17 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
              .out_stride = padded(sizes.hidden),
              .zero_to = padded(sizes.hidden)},
             rows);
-  activate(machine, layer.mlp, sizes, b, rows);
   const bool sparse = sizes.experts > 0;
+  if (sparse) {
+    const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
+                            .y = b.logits,
+                            .y_stride = sizes.experts};
+    multiply(machine.stream(), &router, 1, b.normed, rows);
+    const RouteArgs args = route_args(machine, state, layer, sizes, b);
+    activate(machine, layer.mlp, sizes, b, rows, &args);
+  } else {
+    activate(machine, layer.mlp, sizes, b, rows, nullptr);
+  }
   float* tap = layer.tap >= 0 ? state.tap(layer.tap) : nullptr;
   const Product down = {.matrix = view_of(layer.mlp.down.get(), sizes.hidden, sizes.inner),
                         .y = sparse ? b.shared : state.residual(),

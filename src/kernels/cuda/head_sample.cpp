@@ -139,26 +139,26 @@ struct Request {
   }
 };
 
-// Bytes that the rules and the mask of a row add to a batch.
-int64_t rule_bytes(const SampleRow& row) {
-  if (row.given >= 0) return 0;
-  int64_t words = static_cast<int64_t>(row.allowed.size());
-  if (row.rules != nullptr) {
-    words += 2 * static_cast<int64_t>(row.rules->bias.size() + row.rules->seen.size()) +
-             static_cast<int64_t>(row.rules->banned.size());
-  }
+// Bytes that the rules of a row add to a batch, at most.
+int64_t rule_bytes(const LogitRules& rules, int64_t vocab) {
+  const auto words = 2 * static_cast<int64_t>(rules.bias.size() + rules.seen.size()) +
+                     std::min(vocab, static_cast<int64_t>(rules.banned.size()));
   return words * 4;
 }
 
 // How many of the asked rows make the next batch.
-size_t next_batch(std::span<const SampleRow> asked, const Batch& most) {
+size_t next_batch(std::span<const SampleRow> asked, const Batch& most, int64_t vocab) {
   int64_t upload = 0;
   int64_t logprobs = 0;
   std::unordered_set<const void*> known;
   for (size_t i = 0; i < asked.size(); ++i) {
     upload += static_cast<int64_t>(sizeof(Draw) + sizeof(int32_t));
-    if (known.insert(asked[i].rules).second || known.insert(asked[i].allowed.data()).second) {
-      upload += rule_bytes(asked[i]);
+    // Several rows may share their rules, and their mask.
+    const LogitRules* rules = asked[i].given < 0 ? asked[i].rules : nullptr;
+    if (rules != nullptr && known.insert(rules).second) upload += rule_bytes(*rules, vocab);
+    const std::span<const uint32_t> mask = asked[i].allowed;
+    if (asked[i].given < 0 && !mask.empty() && known.insert(mask.data()).second) {
+      upload += static_cast<int64_t>(mask.size_bytes());
     }
     logprobs += asked[i].logprobs + 1;
     const bool full =
@@ -234,36 +234,56 @@ int64_t bytes_of(const StateShape& shape, int64_t count, bool changes, int64_t e
   return cutter.used();
 }
 
-// Logits of the rows of a batch, 64 rows at a time, and what is drawn from them.
-void compute(Machine& machine, const CudaState& state, const Head& head, const Asked& sent,
-             int64_t count, const Buffers& b, std::span<float> logits) {
+// Logits of up to 64 rows of a batch, and what is drawn from them.
+void compute_rows(Machine& machine, const CudaState& state, const Head& head, const Asked& sent,
+                  int64_t first, int64_t rows, const Buffers& b) {
   const int64_t hidden = state.shape().hidden;
   const int64_t vocab = state.shape().vocab;
-  const MatrixView& lm_head = view_of(head.lm_head, vocab, hidden);
+  const Draw* draws = sent.draws + first;
+  norm_rows(machine.stream(),
+            {.x = state.residual(),
+             .x_stride = hidden,
+             .ids = sent.rows + first,
+             .weight = vector_of(head.norm, hidden),
+             .n = hidden,
+             .epsilon = head.norm_epsilon,
+             .out = b.normed,
+             .out_stride = padded(hidden),
+             .zero_to = padded(hidden)},
+            rows);
+  const Product product = {
+      .matrix = view_of(head.lm_head, vocab, hidden), .y = b.raw, .y_stride = vocab};
+  multiply(machine.stream(), &product, 1, b.normed, rows);
+  if (sent.changes) {
+    change_logits(machine.stream(), b.raw, vocab, draws, rows, state.tokens(), b.changed);
+  }
+  sample(machine.stream(), b.raw, b.changed, vocab, draws, rows, b.drawn + first,
+         state.proposals());
+  if (sent.logprobs > 0) {
+    log_probabilities(machine.stream(), b.raw, vocab, draws, rows, b.drawn + first, b.logprobs);
+  }
+}
+
+// All that the launches of a batch depend on.
+uint64_t key_of(const CudaState& state, const Head& head, const Asked& sent, int64_t count,
+                const Buffers& b) {
+  uint64_t key = mix(mix(0x68656164, static_cast<uint64_t>(count)), &head);
+  key = mix(mix(key, sent.draws), sent.rows);
+  key = mix(mix(key, state.tokens()), b.normed);
+  return mix(key, static_cast<uint64_t>(sent.changes) * 2 + (sent.logprobs > 0 ? 1 : 0));
+}
+
+void compute(Machine& machine, CudaState& state, const Head& head, const Asked& sent, int64_t count,
+             const Buffers& b, std::span<float> logits) {
+  if (logits.empty() && count <= kChunkRows) {
+    state.graphs().run(key_of(state, head, sent, count, b),
+                       [&] { compute_rows(machine, state, head, sent, 0, count, b); });
+    return;
+  }
+  const int64_t vocab = state.shape().vocab;
   for (int64_t first = 0; first < count; first += kChunkRows) {
     const int64_t rows = std::min(kChunkRows, count - first);
-    const Draw* draws = sent.draws + first;
-    norm_rows(machine.stream(),
-              {.x = state.residual(),
-               .x_stride = hidden,
-               .ids = sent.rows + first,
-               .weight = vector_of(head.norm, hidden),
-               .n = hidden,
-               .epsilon = head.norm_epsilon,
-               .out = b.normed,
-               .out_stride = padded(hidden),
-               .zero_to = padded(hidden)},
-              rows);
-    const Product product = {.matrix = lm_head, .y = b.raw, .y_stride = vocab};
-    multiply(machine.stream(), &product, 1, b.normed, rows);
-    if (sent.changes) {
-      change_logits(machine.stream(), b.raw, vocab, draws, rows, state.tokens(), b.changed);
-    }
-    sample(machine.stream(), b.raw, b.changed, vocab, draws, rows, b.drawn + first,
-           state.proposals());
-    if (sent.logprobs > 0) {
-      log_probabilities(machine.stream(), b.raw, vocab, draws, rows, b.drawn + first, b.logprobs);
-    }
+    compute_rows(machine, state, head, sent, first, rows, b);
     if (logits.empty()) continue;
     copy_out(machine.device, logits.data() + first * vocab, b.raw,
              rows * vocab * static_cast<int64_t>(sizeof(float)));
@@ -334,7 +354,7 @@ void head_sample(Machine& machine, CudaState& state, const Head& head,
   const Batch most(state.shape());
   size_t first = 0;
   while (first < asked.size() && !machine.device.failed()) {
-    const size_t count = next_batch(asked.subspan(first), most);
+    const size_t count = next_batch(asked.subspan(first), most, state.shape().vocab);
     const size_t end = first + count;
     SampleResults of_batch;
     if (!results.tokens.empty()) of_batch.tokens = results.tokens.subspan(first, count);

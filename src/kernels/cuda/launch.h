@@ -58,19 +58,6 @@ inline constexpr int kMostProducts = 4;
 // Products of the same rows; matrices of the same columns.
 void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows);
 
-// ---- stream.cu
-
-// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
-// matrices of one packing.
-void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                 int64_t rows, Bits16* h);
-// ---- matrix.cu
-
-// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
-// reads a matrix less often.
-void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
-                 Bits16* h);
-
 // ---- experts.cu
 
 struct ExpertView {
@@ -94,6 +81,46 @@ void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t h
 // y[e] = down h[e], [entries, hidden].
 void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                  const Routing& routing, int64_t most_slots, const Bits16* h, float* y);
+
+// ---- routing.cu
+
+inline constexpr int kMostExperts = 1024;
+// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
+// the number of chosen experts.
+struct RouteArgs {
+  const float* logits = nullptr;
+  const float* bias = nullptr;
+  const ExpertView* table = nullptr;  // [experts]
+  int64_t rows = 0;
+  int experts = 0;
+  int top_k = 0;
+  float softcap = 0;  // 0: none
+  Routing routing;
+  int32_t* use = nullptr;
+};
+void route(Stream stream, const RouteArgs& args);
+
+// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
+void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
+                float scale, int64_t rows, int64_t hidden, float* residual, float* tap);
+
+// ---- stream.cu
+
+// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
+// matrices of one packing.
+void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                 int64_t rows, Bits16* h);
+// The same, and beside it what route() does.
+void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
+                           const Bits16* x, Bits16* h, const RouteArgs& args);
+// Whether one block can choose, as it has to there.
+bool routes_in_a_block(const RouteArgs& args);
+// ---- matrix.cu
+
+// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
+// reads a matrix less often.
+void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
+                 Bits16* h);
 
 // ---- rows.cu
 
@@ -161,19 +188,6 @@ struct Store {
   RowsView rows;
 };
 void rotate_and_store(Stream stream, const Store& store);
-
-// ---- routing.cu
-
-inline constexpr int kMostExperts = 1024;
-// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
-// the number of chosen experts.
-void route(Stream stream, const float* logits, const float* bias, const ExpertView* table,
-           int64_t rows, int experts, int top_k, float softcap, const Routing& routing,
-           int32_t* use);
-
-// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
-void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
-                float scale, int64_t rows, int64_t hidden, float* residual, float* tap);
 
 // ---- attention.cu
 

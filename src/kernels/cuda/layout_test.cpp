@@ -122,7 +122,7 @@ TEST(Plan, SlicesCoverTheColumns) {
 
 TEST(Plan, ABlockServesAllRowsUpTo64) {
   for (int64_t rows = 1; rows <= 200; ++rows) {
-    const int tiles = row_tiles_of(rows);
+    const int64_t tiles = row_tiles_of(rows);
     EXPECT_EQ(tiles & (tiles - 1), 0);
     EXPECT_GE(tiles * 8, std::min<int64_t>(rows, 64));
     EXPECT_TRUE(tiles == 1 || tiles / 2 * 8 < rows);

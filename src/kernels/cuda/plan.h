@@ -12,6 +12,7 @@ namespace lagoon::kernels::cuda {
 // The warps of a block of a product. Each takes a slice of the columns of a tile; the sums of the
 // slices are added in order.
 inline constexpr int kWarps = 8;
+inline constexpr int kThreads = kWarps * kLanes;
 
 // Shared memory of a warp for weights that are on their way. On a GPU with 99 KiB for a block, one
 // block fits; that is four times what its memory needs to be busy.
@@ -70,6 +71,12 @@ LAGOON_DEVICE constexpr int chunks_seen(int window, int position) {
 LAGOON_DEVICE constexpr int most_chunks_seen(int window, int positions) {
   return window == 0 ? chunks_seen(0, positions - 1)
                      : static_cast<int>(ceil_divide(window - 1, chunk_begin(window, 1))) + 1;
+}
+
+// As above, of rows of one tile of queries, which are neighbours.
+LAGOON_DEVICE constexpr int most_tile_chunks_seen(int window, int positions) {
+  return window == 0 ? chunks_seen(0, positions - 1)
+                     : static_cast<int>(ceil_divide(window + 14, chunk_begin(window, 1))) + 1;
 }
 
 // Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.

@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -13,6 +14,10 @@ namespace lagoon::kernels::cuda {
 namespace {
 
 constexpr int64_t kRopes = 4;
+// Sequences that commit one by one before the next step.
+constexpr int kContextBuffers = 16;
+// Steps below this position are alike.
+constexpr int kFewPositions = 1024;
 // Rows are blocks of a launch in its second dimension.
 constexpr int kMostRows = 65535;
 // Rows whose keys go to a ring before any of them attends. A ring for steps of thousands of rows
@@ -60,12 +65,14 @@ Result<void> check_shape(const StateShape& shape) {
 CudaState::CudaState(Device& device, const StateShape& shape)
     : device_(device),
       step_(shape, kKeyBlock, kRowsAtOnce),
-      upload_(device),
-      draws_(device),
-      context_(device),
-      drawn_(device) {}
+      upload_(device, 2),
+      draws_(device, 2),
+      context_(device, kContextBuffers),
+      drawn_(device),
+      graphs_(device) {}
 
 CudaState::~CudaState() {
+  if (device_.collecting == this) device_.collecting = nullptr;
   if (!owned_.empty()) cudaStreamSynchronize(device_.stream());
   for (uint8_t* memory : owned_) give_device_memory(memory);
 }
@@ -114,6 +121,7 @@ Result<std::unique_ptr<CudaState>> CudaState::allocate(Device& device, const Sta
 }
 
 Result<void> CudaState::reserve(int64_t positions) {
+  most_positions_ = static_cast<int>(positions);
   const StateShape& shape = step_.shape();
   const int64_t rows = shape.max_rows;
   const int64_t groups = ceil_divide(rows, kQueryTile) + shape.sequences;
@@ -137,6 +145,14 @@ void CudaState::begin(const Batch& batch) {
   const StateShape& shape = step_.shape();
   const std::span<const Row> rows = step_.rows();
   groups_ = group_rows(rows, kQueryTile);
+  positions_ = 0;
+  for (const Row& row : rows) positions_ = std::max(positions_, row.position + 1);
+  if (static_cast<int64_t>(rows.size()) <= kMostGraphRows) {
+    const int rounded =
+        std::max(kFewPositions, static_cast<int>(std::bit_ceil(static_cast<unsigned>(positions_))));
+    positions_ =
+        most_positions_ > 0 ? std::max(positions_, std::min(rounded, most_positions_)) : rounded;
+  }
   const auto count = static_cast<int64_t>(rows.size());
   const auto groups = static_cast<int64_t>(groups_.size());
   std::vector<int64_t> used(static_cast<size_t>(shape.sequences), 0);  // pages that the rows see
@@ -187,6 +203,14 @@ void CudaState::begin(const Batch& batch) {
   if (std::ranges::any_of(rows, [](const Row& row) { return row.token < 0; })) {
     resolve_proposals(device_.stream(), draft->proposals(), tokens, count);
   }
+}
+
+uint64_t CudaState::key() const {
+  if (rows() == 0 || rows() > kMostGraphRows || device_.failed()) return 0;
+  uint64_t key = mix(static_cast<uint64_t>(rows()), static_cast<uint64_t>(positions_));
+  for (const RowGroup& group : groups_) key = mix(key, static_cast<uint64_t>(group.rows));
+  key = mix(key, upload_.mirror());
+  return key == 0 ? 1 : key;
 }
 
 float* CudaState::tap(int tap) const {

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graphs.h"
 #include "kernels/cuda/transfer.h"
 #include "kernels/ops.h"
 #include "kernels/step.h"
@@ -31,6 +32,23 @@ class CudaState final : public State {
   // Takes over the rows and page tables of a step and sends them to the device, where proposals
   // become tokens.
   void begin(const Batch& batch);
+
+  Graphs& graphs() { return graphs_; }
+  // Operations of the step that were asked for and are not on the stream yet: what they are is part
+  // of the key of their graph. One of the three is set. What they point to stays until the step is
+  // over.
+  struct Operation {
+    const MatrixView* table = nullptr;  // embed
+    const AttentionLayer* attention = nullptr;
+    const FfnLayer* ffn = nullptr;
+  };
+  std::vector<Operation>& operations() { return operations_; }
+  // Everything that launches of the step depend on beside its operations; 0: it shall not become a
+  // graph.
+  uint64_t key() const;
+  // Positions that launches of the step provide for: it has none at or beyond. Rounded up, so that
+  // steps at nearby positions are alike, unless the step has many rows.
+  int positions() const { return positions_; }
 
   // Of the step, on the device.
   const RowsView& rows_view() const { return view_; }
@@ -86,6 +104,10 @@ class CudaState final : public State {
   const Group* device_groups_ = nullptr;
   int32_t* use_ = nullptr;
   std::vector<int32_t> counts_and_tokens_;
+  int positions_ = 0;
+  int most_positions_ = 0;  // as reserved; 0: not known
+  Graphs graphs_;
+  std::vector<Operation> operations_;
 };
 
 // `state` as this backend made it; another backend's is a bug.

@@ -86,6 +86,27 @@ TEST(SteadyGpu, StepsTakeNoMemory) {
   }
 }
 
+// Before the first step, with a sentence; and what is too much once may fit another time.
+TEST(SteadyGpu, TooLittleMemoryIsASentence) {
+  if (!has_gpu()) GTEST_SKIP() << "no GPU";
+  Runner runner(gpu(), kSliding, CacheType::kFP8, 500, 8192);
+  size_t free = 0;
+  size_t total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  uint8_t* others = take_device_memory(static_cast<int64_t>(free) - (int64_t{600} << 20));
+  ASSERT_NE(others, nullptr);
+  const auto reserved = runner.reserve();
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_EQ(reserved.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(reserved.error().message.find("MiB are free"), std::string::npos)
+      << reserved.error().message;
+  EXPECT_EQ(runner.backend().failure(), nullptr);
+  give_device_memory(others);
+  EXPECT_TRUE(runner.reserve().ok());
+  runner.run(0, 40);
+  EXPECT_EQ(runner.backend().failure(), nullptr);
+}
+
 TEST(SteadyGpu, AStepOfEveryKindIsOneWait) {
   if (!has_gpu()) GTEST_SKIP() << "no GPU";
   const Wishes wishes;
@@ -119,6 +140,14 @@ TEST(SteadyGpu, ProposalsStayOnTheDevice) {
   std::vector<int32_t> tokens(4);
   runner.backend().read_tokens(runner.state(), tokens);
   EXPECT_EQ(tokens, (std::vector<int32_t>{7, drawn[1], drawn[0], drawn[2]}));
+}
+
+// Whatever the machine.
+TEST(CudaBackend, RefusesActivationsInFP32) {
+  const auto backend = cuda::make_backend(Activations::kFloat32);
+  ASSERT_FALSE(backend.ok());
+  EXPECT_EQ(backend.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(backend.error().message.find("FP32"), std::string::npos) << backend.error().message;
 }
 
 using SteadyGpuDeathTest = testing::Test;

@@ -1,5 +1,6 @@
 // Products with up to eight rows: as many blocks as the device holds take tiles in turn, and their
 // weights arrive in rings of shared memory (weights.cuh) without a pause between tiles.
+#include "kernels/cuda/routing.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/weights.cuh"
 
@@ -60,11 +61,18 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// h of the dense or shared feed-forward.
-template <Packing P>
+// h of the dense or shared feed-forward. With kRoutes the last block chooses experts meanwhile.
+template <Packing P, bool kRoutes>
 __global__ void __launch_bounds__(kThreads, 2)
     gate_kernel(MatrixView gate, MatrixView up, const Bits16* x, int64_t rows, Bits16* h,
-                int blocks) {
+                int blocks, const __grid_constant__ RouteArgs route) {
+  const int stride = static_cast<int>(gridDim.x) - (kRoutes ? 1 : 0);
+  if (kRoutes && static_cast<int>(blockIdx.x) == stride) {
+    let_others_start();
+    wait_for_others();
+    route_few(route);
+    return;
+  }
   using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
@@ -72,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int warp = threadIdx.x / kLanes;
   int opened = blockIdx.x;
   auto next = [&](typename Weights::Source& source) {
-    for (; opened < blocks && source.stages == 0; opened += gridDim.x) {
+    for (; opened < blocks && source.stages == 0; opened += stride) {
       const int64_t tile = opened * int64_t{part.cut.tiles()} + part.in_block;
       if (tile >= tiles_of(gate.rows)) continue;
       source.set(0, gate, tile, part);
@@ -87,7 +95,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int64_t row = part.lane / 4;
   const Bits16* own_x = row < rows ? x + row * padded(gate.columns) + part.lane % 4 * 16 : nullptr;
   int turn = 0;
-  for (int block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
+  for (int block = blockIdx.x; block < blocks; block += stride, turn ^= 1) {
     const int64_t tile = block * int64_t{part.cut.tiles()} + part.in_block;
     const bool real = tile < tiles_of(gate.rows);
     float sums[2][4] = {};
@@ -116,19 +124,32 @@ __global__ void __launch_bounds__(kThreads, 2)
 template <Packing P>
 void start_product(Stream stream, const Products& args) {
   const int blocks = args.blocks();
-  const unsigned held = one_block_each<product_kernel<P>>(kStreamBytes<1>);
+  const unsigned held = resident_blocks<product_kernel<P>>(kThreads, kStreamBytes<1>);
   const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
   start(stream, product_kernel<P>, dim3(grid), kThreads, kStreamBytes<1>, args, blocks);
 }
 
-template <Packing P>
+template <Packing P, bool kRoutes>
 void start_gate(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                int64_t rows, Bits16* h) {
+                int64_t rows, Bits16* h, const RouteArgs& route) {
+  constexpr auto kKernel = gate_kernel<P, kRoutes>;
   const int blocks = static_cast<int>(blocks_of(gate.rows, gate.columns));
-  const unsigned held = one_block_each<gate_kernel<P>>(kStreamBytes<2>);
+  const unsigned held = resident_blocks<kKernel>(kThreads, kStreamBytes<2>);
   const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
-  start(stream, gate_kernel<P>, dim3(grid), kThreads, kStreamBytes<2>, gate, up, x, rows, h,
-        blocks);
+  start(stream, kKernel, dim3(grid + (kRoutes ? 1 : 0)), kThreads, kStreamBytes<2>, gate, up, x,
+        rows, h, blocks, route);
+}
+
+template <bool kRoutes>
+void gate_packing(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                  int64_t rows, Bits16* h, const RouteArgs& route) {
+  if (gate.packing == Packing::kBFloat16) {
+    start_gate<Packing::kBFloat16, kRoutes>(stream, gate, up, x, rows, h, route);
+  } else if (gate.packing == Packing::kFP8) {
+    start_gate<Packing::kFP8, kRoutes>(stream, gate, up, x, rows, h, route);
+  } else {
+    start_gate<Packing::kNVFP4, kRoutes>(stream, gate, up, x, rows, h, route);
+  }
 }
 
 }  // namespace
@@ -141,13 +162,12 @@ void multiply_few(Stream stream, Packing packing, const Products& products) {
 
 void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                  int64_t rows, Bits16* h) {
-  if (gate.packing == Packing::kBFloat16) {
-    start_gate<Packing::kBFloat16>(stream, gate, up, x, rows, h);
-  } else if (gate.packing == Packing::kFP8) {
-    start_gate<Packing::kFP8>(stream, gate, up, x, rows, h);
-  } else {
-    start_gate<Packing::kNVFP4>(stream, gate, up, x, rows, h);
-  }
+  gate_packing<false>(stream, gate, up, x, rows, h, {});
+}
+
+void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
+                           const Bits16* x, Bits16* h, const RouteArgs& args) {
+  gate_packing<true>(stream, gate, up, x, args.rows, h, args);
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -19,40 +19,49 @@ void fail_for_memory(Device& device, int64_t bytes) {
 }  // namespace
 
 Upload::~Upload() {
-  if (sent_ != nullptr) {
-    cudaEventSynchronize(sent_);
-    cudaEventDestroy(sent_);
+  for (const Buffer& buffer : buffers_) {
+    if (buffer.sent != nullptr) {
+      cudaEventSynchronize(buffer.sent);
+      cudaEventDestroy(buffer.sent);
+    }
+    give_host_memory(buffer.host);
   }
-  give_host_memory(host_);
   give_device_memory(mirror_);
 }
 
 bool Upload::reserve(int64_t bytes) {
-  if (sent_ == nullptr) {
-    device_.check(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming), "an event");
-  }
   if (bytes <= capacity_) return true;
-  give_host_memory(host_);
-  give_device_memory(mirror_);
-  host_ = take_host_memory(bytes);
+  give_device_memory(mirror_);  // waits for all copies
   mirror_ = take_device_memory(bytes);
-  capacity_ = host_ == nullptr || mirror_ == nullptr ? 0 : bytes;
-  return capacity_ > 0;
+  bool room = mirror_ != nullptr;
+  for (Buffer& buffer : buffers_) {
+    if (buffer.sent == nullptr) {
+      device_.check(cudaEventCreateWithFlags(&buffer.sent, cudaEventDisableTiming), "an event");
+    }
+    give_host_memory(buffer.host);
+    buffer.host = take_host_memory(bytes);
+    room = room && buffer.host != nullptr;
+  }
+  capacity_ = room ? bytes : 0;
+  return room;
 }
 
 uint8_t* Upload::open(int64_t bytes) {
-  if (sent_ != nullptr) device_.wait_for(sent_);
   const bool room = bytes <= capacity_ || reserve(std::max(bytes, 2 * capacity_));
   if (!room) fail_for_memory(device_, bytes);
-  return device_.failed() ? nullptr : host_;
+  if (device_.failed()) return nullptr;
+  current_ = (current_ + 1) % buffers_.size();
+  device_.wait_for(buffers_[current_].sent);
+  return device_.failed() ? nullptr : buffers_[current_].host;
 }
 
 void Upload::send(int64_t bytes) {
   CHECK(bytes <= capacity_);
-  device_.check(cudaMemcpyAsync(mirror_, host_, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
-                                device_.stream()),
+  const Buffer& buffer = buffers_[current_];
+  device_.check(cudaMemcpyAsync(mirror_, buffer.host, static_cast<size_t>(bytes),
+                                cudaMemcpyHostToDevice, device_.stream()),
                 "a copy to the device");
-  device_.check(cudaEventRecord(sent_, device_.stream()), "an event");
+  device_.check(cudaEventRecord(buffer.sent, device_.stream()), "an event");
 }
 
 Download::~Download() {

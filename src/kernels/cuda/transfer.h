@@ -3,16 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "kernels/cuda/device.h"
 
 namespace lagoon::kernels::cuda {
 
-// On its way to the device, with a mirror there. Waits until the last copy is done before it is
-// filled again.
+// On its way to the device, with a mirror there. The host has a few buffers in turn; it waits where
+// the last copy from the one at hand is not done yet.
 class Upload {
  public:
-  explicit Upload(Device& device) : device_(device) {}
+  Upload(Device& device, int buffers) : device_(device), buffers_(static_cast<size_t>(buffers)) {}
   ~Upload();
   Upload(const Upload&) = delete;
   Upload& operator=(const Upload&) = delete;
@@ -29,10 +30,14 @@ class Upload {
 
  private:
   Device& device_;
-  uint8_t* host_ = nullptr;
+  struct Buffer {
+    uint8_t* host = nullptr;
+    CUevent_st* sent = nullptr;
+  };
+  std::vector<Buffer> buffers_;
+  size_t current_ = 0;
   uint8_t* mirror_ = nullptr;
   int64_t capacity_ = 0;
-  CUevent_st* sent_ = nullptr;
 };
 
 // On its way from the device. What is there may be read after a wait.

@@ -10,8 +10,6 @@
 
 namespace lagoon::kernels::cuda {
 
-inline constexpr int kThreads = kWarps * kLanes;
-
 // The weights of one product, in the order of the instruction: rows g, g + 8 and columns 4 j, 4 j +
 // 1, then 4 j + 2, 4 j + 3 of a step.
 using Fragment = uint32_t[4];
