@@ -220,7 +220,8 @@ ApiResult<Prepared> prepare_response(const Context& context, const Json& body,
     }
     // Codex looks for it at the end of a stream, and nowhere else.
     form.store = nullptr;
-    form.echo = echo_json(body, context.options.default_sampling);
+    // What is too long is not said again.
+    form.echo = echo_json(Json::object(), context.options.default_sampling);
     ResponseAnswer answer(std::move(form),
                           AnswerParts({*context.tokenizer, {}, nullptr, true}, true));
     Prepared refused;

@@ -368,7 +368,7 @@ TEST_F(ResponsesTest, WhatCannotBeRead) {
 TEST_F(ResponsesTest, AnOverflowIsToldWhereCodexLooksForIt) {
   std::string text;
   for (int i = 0; i < 1200; ++i) text += " word";
-  const std::string input = R"("input":")" + text + "\"}";
+  const std::string input = R"("instructions":"I.","input":")" + text + "\"}";
   const auto whole = refused(kResponses, "{" + input);
   EXPECT_EQ(whole.status, 400);
   EXPECT_EQ(whole.json()["error"]["reason"], "context_length_exceeded");
@@ -381,6 +381,7 @@ TEST_F(ResponsesTest, AnOverflowIsToldWhereCodexLooksForIt) {
   const Json failed = *parse_json(all.back());
   EXPECT_EQ(failed["type"], "response.failed");
   EXPECT_EQ(failed["response"]["status"], "failed");
+  EXPECT_TRUE(failed["response"]["instructions"].is_null());
   EXPECT_EQ(failed["response"]["error"]["code"], "context_length_exceeded");
   EXPECT_EQ(engine_.requests(), 0U);
 }
