@@ -154,7 +154,8 @@ void measure_experts(Bench& bench, const Bits16* x, Bits16* h, float* y) {
   constexpr Packing kPacking = Packing::kNVFP4;
   Device& device = bench.device;
   std::vector<ExpertView> views;
-  for (int e = 0; e < kExperts; ++e) {
+  views.reserve(kExperts);
+  for (int64_t e = 0; e < kExperts; ++e) {
     views.push_back({view_at(bench, kPacking, kInner, kHidden, 3 * e),
                      view_at(bench, kPacking, kInner, kHidden, 3 * e + 1),
                      view_at(bench, kPacking, kHidden, kInner, 3 * e + 2)});
@@ -174,7 +175,7 @@ void measure_experts(Bench& bench, const Bits16* x, Bits16* h, float* y) {
       std::vector<float> logits(static_cast<size_t>(rows * kExperts));
       for (float& l : logits) l = static_cast<float>(engine() % 100000) / 10000;
       const std::vector<float> bias(kExperts, 0);
-      auto* device_logits = device.scratch_of<float>(rows * kExperts);
+      auto* device_logits = device.scratch_of<float>(int64_t{rows} * kExperts);
       auto* device_bias = device.scratch_of<float>(kExperts);
       auto* use = device.scratch_of<int32_t>(2);
       check_device(
@@ -189,18 +190,22 @@ void measure_experts(Bench& bench, const Bits16* x, Bits16* h, float* y) {
                                .slots = device.scratch_of<int32_t>(2 * kExperts + 2),
                                .count = device.scratch_of<int32_t>(1),
                                .views = device.scratch_of<ExpertView>(kExperts)};
-      route(device.stream(), device_logits, device_bias, table, rows, kExperts, kTopK, 0, routing,
-            use);
+      const RouteArgs args = {.logits = device_logits,
+                              .bias = device_bias,
+                              .table = table,
+                              .rows = rows,
+                              .experts = kExperts,
+                              .top_k = kTopK,
+                              .routing = routing,
+                              .use = use};
+      route(device.stream(), args);
       device.wait();
       int32_t counts[2] = {};
       check_device(copy_now(counts, use, sizeof counts, cudaMemcpyDeviceToHost), "a copy");
       distinct += counts[1];
       routings.push_back(routing);
       if (turn == 0) {
-        const double seconds = bench.time(40, [&](int) {
-          route(device.stream(), device_logits, device_bias, table, rows, kExperts, kTopK, 0,
-                routing, use);
-        });
+        const double seconds = bench.time(40, [&](int) { route(device.stream(), args); });
         bench.report(fmt::format("route, {} rows", rows), seconds, 0);
       }
     }
@@ -241,6 +246,7 @@ void measure_attention(Bench& bench, const Bits16* q, const float* gate, Bits16*
         const int64_t cached = window == 0 ? context : 528;
         const int64_t bytes = cached * 8 * 128 * (fp8 ? 1 : 2);
         std::vector<int32_t> words;  // positions, sequences, offsets, group, pages
+        words.reserve(2 * static_cast<size_t>(rows) + 5 + static_cast<size_t>(context) / 64);
         for (int r = 0; r < rows; ++r) words.push_back(context - rows + r);
         words.insert(words.end(), static_cast<size_t>(rows), 0);
         words.push_back(0);
@@ -249,8 +255,9 @@ void measure_attention(Bench& bench, const Bits16* q, const float* gate, Bits16*
         auto* to = device.scratch_of<int32_t>(static_cast<int64_t>(words.size()));
         check_device(copy_now(to, words.data(), words.size() * 4, cudaMemcpyHostToDevice),
                      "a copy");
-        a.rows = {to, to + rows, to + 2 * rows, to + 2 * rows + 5, rows};
-        a.groups = reinterpret_cast<const Group*>(to + 2 * rows + 1);
+        const int32_t* offsets = to + int64_t{2} * rows;
+        a.rows = {to, to + rows, offsets, offsets + 5, rows};
+        a.groups = reinterpret_cast<const Group*>(offsets + 1);
         a.row_count = rows;
         a.heads = heads;
         a.query_tiles = (rows * heads / 8 + kQueryTile - 1) / kQueryTile;
@@ -292,11 +299,13 @@ int run(const char* file) {
   }
   fmt::print("{}\n", device.name());
   measure_copy(bench);
-  auto* x = device.scratch_of<Bits16>(32 * 18432);
-  auto* h = device.scratch_of<Bits16>(32 * 10 * 3072);
-  auto* y = device.scratch_of<float>(32 * 10 * int64_t{18432} + 32 * int64_t{100352});
-  check_device(copy_now(x, random.data(), 32 * 18432 * 2, cudaMemcpyHostToDevice), "a copy");
-  check_device(copy_now(h, random.data(), 32 * 10 * 3072 * 2, cudaMemcpyHostToDevice), "a copy");
+  auto* x = device.scratch_of<Bits16>(int64_t{32} * 18432);
+  auto* h = device.scratch_of<Bits16>(int64_t{32} * 10 * 3072);
+  auto* y = device.scratch_of<float>(int64_t{320} * 18432 + int64_t{32} * 100352);
+  check_device(copy_now(x, random.data(), size_t{32} * 18432 * 2, cudaMemcpyHostToDevice),
+               "a copy");
+  check_device(copy_now(h, random.data(), size_t{320} * 3072 * 2, cudaMemcpyHostToDevice),
+               "a copy");
   measure_products(bench, x, y);
   measure_experts(bench, x, h, y);
   measure_attention(bench, x, y, h);

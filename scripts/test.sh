@@ -2,7 +2,8 @@
 # Installs what is missing, builds Lagoon with its tests, runs the unit tests and the tests with real
 # client libraries (tests/conformance), and ends with one line "N passed, M failed".
 # usage: test.sh [--slow]      --slow: the tests labelled slow, the CUDA backend for every GPU of a
-#                              release (needs nvcc), and 30 minutes of mixed load
+#                              release (needs nvcc), sessions of coding agents, and 30 minutes of
+#                              mixed load
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -51,10 +52,11 @@ fi
 python3 tools/count_tests.py --ctest build/test "${counts[@]}" >build/test/count.txt || true
 # Ends with "1 failed" where there is no nvcc.
 scripts/run_tests.sh cuda_release --only cuda_test | tee build/test/cuda.txt || true
+scripts/test_agents.sh build/test/bin/lagoon | tee build/test/agents.txt || true
 scripts/load_test.sh --minutes 30 | tee build/test/load.txt || true
 # One sum of all.
 cat build/test/count.txt
 awk '/^[0-9]+ passed, [0-9]+ failed$/ { passed += $1; failed += $3 }
   END { print passed " passed, " failed " failed"; exit failed > 0 }' \
   <(tail -n 1 build/test/count.txt) <(tail -n 1 build/test/cuda.txt) \
-  <(tail -n 1 build/test/load.txt)
+  <(tail -n 1 build/test/agents.txt) <(tail -n 1 build/test/load.txt)

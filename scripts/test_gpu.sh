@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the CUDA backend's tests and measurements on a machine with a GPU, from programs that were
 # built anywhere (preset cuda: cuda_test kernels_test model_golden_test model_exactness_test
-# cuda_bench), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
+# cuda_bench, and lagoon if it is there), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
 # Correctness first, then compute-sanitizer, then measurement; the limits add up to less than 480 s.
 # usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]
 set -uo pipefail
@@ -23,7 +23,8 @@ stage() {
   shift 2
   timeout "$limit" "$@" >"$work/$name.log" 2>&1 || status=FAILED
   # A test that is skipped has shown nothing.
-  grep -q '^\[  PASSED  \] [1-9]' "$work/$name.log" || [[ $name == bench ]] || status=FAILED
+  grep -qE '^(\[  PASSED  \] [1-9]|[1-9][0-9]* passed, 0 failed)' "$work/$name.log" ||
+    [[ $name == bench ]] || status=FAILED
   if [[ $status == passed ]]; then
     passed=$((passed + 1))
   else
@@ -33,26 +34,32 @@ stage() {
   table+=("$(printf '%-12s %4d s  %s' "$name" $((SECONDS - start)) $status)")
 }
 
-stage operations 105 "$programs/cuda_test"
+stage operations 150 "$programs/cuda_test"
 stage backend 20 "$programs/kernels_test" --gtest_filter='*/cuda'
-stage golden 30 "$programs/model_golden_test" --gtest_filter='*/cuda'
-stage exactness 120 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAGpu*'
+stage golden 20 "$programs/model_golden_test" --gtest_filter='*/cuda'
+stage exactness 100 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAGpu*'
 if command -v compute-sanitizer >/dev/null; then
-  for tool in "memcheck 50" "racecheck 100"; do
+  for tool in "memcheck 30" "racecheck 80"; do
     read -r name limit <<<"$tool"
     stage "$name" "$limit" compute-sanitizer --tool "$name" --error-exitcode 9 \
-      "$programs/model_exactness_test" --gtest_filter='*OnAGpu*'
+      "$programs/model_exactness_test" --gtest_filter='ExactnessOnAGpu.*'
   done
 else
   table+=("compute-sanitizer: not installed, nothing checked")
   failed=$((failed + 1))
 fi
-stage bench 40 "$programs/cuda_bench" "$work/bench.json"
+if [[ -x $programs/lagoon ]]; then
+  stage server 60 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
+fi
+stage bench 35 "$programs/cuda_bench" "$work/bench.json"
 
-python3 - "$work/bench.json" "$result" "$commit" "$passed" "$failed" "${table[@]}" <<'PYTHON'
+python3 - "$work" "$result" "$commit" "$passed" "$failed" "${table[@]}" <<'PYTHON'
 import json, os, sys
-bench, result, commit, passed, failed, *table = sys.argv[1:]
-figures = json.load(open(bench)) if os.path.exists(bench) else {}
+work, result, commit, passed, failed, *table = sys.argv[1:]
+read = lambda name: json.load(open(f"{work}/{name}")) if os.path.exists(f"{work}/{name}") else {}
+figures = read("bench.json")
+if server := read("server.json"):
+    figures["lagoon_bench"] = server
 figures["meta"] = {"commit": commit, "command": "scripts/test_gpu.sh PROGRAMS RESULT.json",
                    "stages": table, "passed": int(passed), "failed": int(failed)}
 os.makedirs(os.path.dirname(result) or ".", exist_ok=True)

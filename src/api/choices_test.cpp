@@ -104,8 +104,12 @@ TEST_F(ChoicesTest, ARefusedChoiceRefusesAll) {
   const auto full = send(post(kChat, std::string("{\"n\":3,\"stream\":true,") + kHello + "}"));
   EXPECT_EQ(full.status, 429);
   EXPECT_THAT(full.head, HasSubstr("Retry-After: 1\r\n"));
-  EXPECT_TRUE(engine_.cancelled(0));
-  EXPECT_TRUE(engine_.cancelled(1));
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    for (int wait = 0; wait < 1000 && !engine_.cancelled(i); ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(engine_.cancelled(i));
+  }
 }
 
 TEST_F(ChoicesTest, AChoiceThatFailsEndsTheAnswer) {
@@ -323,6 +327,65 @@ TEST_F(ChoicesTest, Health) {
   engine_.set_failed();
   EXPECT_EQ(get("/health").status, 503);
   EXPECT_EQ(get("/health").json()["phase"], "failed");
+}
+
+// A phase that tells how long it will take, as a start does.
+TEST_F(ChoicesTest, HealthTellsTheTimeLeft) {
+  ServiceOptions options;
+  options.health = [] {
+    return Health{.ready = false, .phase = "reading", .percent = 40, .seconds_left = 12.34};
+  };
+  restart(std::move(options));
+  const auto health = get("/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["percent"], 40);
+  EXPECT_NEAR(health.json()["seconds_left"].get<double>(), 12.3, 1e-9);
+}
+
+TEST_F(ChoicesTest, AnswersAreRefusedWhileTheMachineIsShort) {
+  auto sentence = std::make_shared<std::optional<std::string>>("There is no memory.");
+  ServiceOptions options;
+  options.refusal = [sentence] { return *sentence; };
+  restart(std::move(options));
+  const auto response = refused(kChat, std::string("{\"model\":\"nano\",") + kHello + "}");
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(response.json()["error"]["message"], "There is no memory.");
+  EXPECT_NE(response.head.find("Retry-After: 1"), std::string::npos);
+  EXPECT_EQ(send(post("/tokenize", R"({"model":"nano","prompt":"a"})")).status, 200);
+  sentence->reset();
+  auto client = connect();
+  client.send(post(kChat, std::string("{\"model\":\"nano\",") + kHello + "}"));
+  engine_.request(0);
+  engine_.end_of_turn(0);
+  EXPECT_EQ(parse_response(client.read_response()).status, 200);
+}
+
+// A fault that the engine does not tell of: streams and whole answers end with the sentence, and
+// the engine is told to stop.
+TEST_F(ChoicesTest, AllAnswersCanBeEnded) {
+  auto stream = connect();
+  stream.send(post(kChat, std::string("{\"model\":\"nano\",\"stream\":true,") + kHello + "}"));
+  engine_.request(0);
+  auto whole = connect();
+  whole.send(post(kChat, std::string("{\"model\":\"nano\",") + kHello + "}"));
+  engine_.request(1);
+  engine_.say(0, "Hi");
+  stream.read_until("Hi");
+  service_->fail_all("The engine hangs.");
+  const std::string text = stream.read_until("[DONE]");
+  EXPECT_NE(text.find(R"({"error":{"message":"The engine hangs.")"), std::string::npos) << text;
+  const auto response = parse_response(whole.read_response());
+  EXPECT_EQ(response.status, 500);
+  EXPECT_EQ(response.json()["error"]["message"], "The engine hangs.");
+  for (const size_t i : {size_t{0}, size_t{1}}) {
+    for (int wait = 0; wait < 1000 && !engine_.cancelled(i); ++wait) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(engine_.cancelled(i));
+  }
+  // What comes later goes nowhere.
+  engine_.end_of_turn(0);
+  engine_.end_of_turn(1);
 }
 
 }  // namespace

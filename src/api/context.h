@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "api/errors.h"
 #include "api/fields.h"
 #include "api/generation.h"
+#include "api/response_store.h"
 #include "api/service.h"
 #include "text/jinja/value.h"
 
@@ -20,7 +22,8 @@ struct Context {
   engine::Engine* engine = nullptr;
   const text::Tokenizer* tokenizer = nullptr;
   const text::ChatTemplate* chat_template = nullptr;
-  int64_t created = 0;  // when the service started, for /v1/models
+  std::shared_ptr<ResponseStore> responses;  // of /v1/responses
+  int64_t created = 0;                       // when the service started, for /v1/models
 
   const std::string& model_name() const { return options.model_names.front(); }
 };
@@ -45,15 +48,31 @@ std::string decode(const text::Tokenizer& tokenizer, std::span<const int32_t> to
 ApiResult<Prepared> prepare_chat(const Context& context, const Json& body, const std::string& id);
 ApiResult<Prepared> prepare_completion(const Context& context, const Json& body,
                                        const std::string& id);
+ApiResult<Prepared> prepare_messages(const Context& context, const Json& body,
+                                     const std::string& id);
+ApiResult<Prepared> prepare_response(const Context& context, const Json& body,
+                                     const std::string& id);
 
 // What a body would have the engine compute, without doing it.
 ApiResult<std::string> render_chat(const Context& context, const Json& body, const std::string& id);
 ApiResult<std::string> render_completion(const Context& context, const Json& body,
                                          const std::string& id);
+ApiResult<std::string> render_messages(const Context& context, const Json& body,
+                                       const std::string& id);
+ApiResult<std::string> render_response(const Context& context, const Json& body,
+                                       const std::string& id);
 
 // POST /tokenize and /detokenize.
 ApiResult<std::string> tokenize(const Context& context, const Json& body, const std::string& id);
 ApiResult<std::string> detokenize(const Context& context, const Json& body, const std::string& id);
+
+// POST /v1/messages/count_tokens.
+ApiResult<std::string> count_message_tokens(const Context& context, const Json& body,
+                                            const std::string& id);
+
+// GET and DELETE /v1/responses/ID.
+ApiResult<std::string> stored_response(const Context& context, const std::string& id);
+ApiResult<std::string> delete_response(const Context& context, const std::string& id);
 
 // GET /v1/models.
 std::string models_json(const Context& context);

@@ -5,6 +5,26 @@
 #include "api/json.h"
 
 namespace lagoon::api {
+namespace {
+
+std::string_view anthropic_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return status < 500 ? "invalid_request_error" : "api_error";
+  }
+}
+
+}  // namespace
 
 ApiError invalid_field(std::string_view param, std::string_view message) {
   return {.type = "Bad Request",
@@ -45,6 +65,19 @@ std::string to_json(const ApiError& error) {
   return fmt::format(R"({{"error":{{"message":{},"type":{},"param":{},"code":{}{}}}}})",
                      json_string(error.message), json_string(error.type),
                      error.param.empty() ? "null" : json_string(error.param), error.status, reason);
+}
+
+std::string to_anthropic_json(const ApiError& error) {
+  std::string message = error.message;
+  if (error.reason == kContextLengthExceeded) {
+    // An answer has one token at least.
+    message = fmt::format("prompt is too long: {} tokens > {} maximum", error.prompt_tokens,
+                          error.context - 1);
+  }
+  const std::string details =
+      error.anthropic_details.empty() ? "" : ",\"details\":" + error.anthropic_details;
+  return fmt::format(R"({{"type":"error","error":{{"type":"{}","message":{}{}}}}})",
+                     anthropic_type(error.status), json_string(message), details);
 }
 
 }  // namespace lagoon::api

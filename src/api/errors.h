@@ -2,6 +2,7 @@
 // status as an integer code, and a field `reason` where there is one.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -17,7 +18,14 @@ struct ApiError {
   std::string param = {};  // the request's field, dotted ("messages.0.content"); "" is null
   // OpenAI's word for it, for clients that look for "context_length_exceeded"; "": left out.
   std::string reason = {};
+  // JSON that stands beside the message in Anthropic's shape; "": left out.
+  std::string anthropic_details = {};
+  // Of context_length_exceeded: tokens of the prompt (at least), and of the context.
+  int64_t prompt_tokens = 0;
+  int64_t context = 0;
 };
+
+inline constexpr std::string_view kContextLengthExceeded = "context_length_exceeded";
 
 template <typename T>
 using ApiResult = std::variant<T, ApiError>;
@@ -32,5 +40,11 @@ ApiError bad_value(std::string_view param, std::string message);
 ApiError from_error(const Error& error);
 
 std::string to_json(const ApiError& error);
+// As Anthropic's clients know them: {"type":"error","error":{"type","message"}}. A prompt that is
+// too long has the sentence that they look for.
+std::string to_anthropic_json(const ApiError& error);
+
+// How a dialect writes an error.
+using ErrorWriter = std::string (*)(const ApiError& error);
 
 }  // namespace lagoon::api

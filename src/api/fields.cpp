@@ -60,6 +60,12 @@ std::optional<std::string> Fields::string(std::string_view name) {
   return {};
 }
 
+std::string Fields::required_string(std::string_view name) {
+  auto text = string(name);
+  if (!text) fail(invalid_field(location(name), "Field required"));
+  return text.value_or("");
+}
+
 const Json* Fields::array(std::string_view name) {
   const Json* value = any(name);
   if (value == nullptr || value->is_array()) return value;

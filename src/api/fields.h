@@ -24,6 +24,7 @@ class Fields {
   std::optional<int64_t> integer(std::string_view name);
   std::optional<double> number(std::string_view name);  // finite
   std::optional<std::string> string(std::string_view name);
+  std::string required_string(std::string_view name);  // "" where it fails
   const Json* array(std::string_view name);
   const Json* object(std::string_view name);
   const Json* any(std::string_view name);

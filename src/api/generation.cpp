@@ -25,12 +25,31 @@ bool failed(const engine::Event& event) {
                             event.reason == engine::FinishReason::kAborted);
 }
 
+void start_event_stream(net::Responder& responder) {
+  responder.start_stream(200, net::kEventStream,
+                         {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
+}
+
 }  // namespace
 
-void respond_error(net::Responder& responder, const ApiError& error) {
+std::string Answer::stream_error(const ApiError& error) {
+  return net::sse_event(to_json(error)) + net::sse_done();
+}
+
+std::string Answer::stream_alive() {
+  return net::sse_comment("keep-alive");
+}
+
+void respond_error(net::Responder& responder, const ApiError& error, ErrorWriter write_error) {
   net::Headers headers;
   if (error.status == 429 || error.status == 503) headers.emplace_back("Retry-After", "1");
-  responder.respond(error.status, "application/json", to_json(error), std::move(headers));
+  responder.respond(error.status, "application/json", write_error(error), std::move(headers));
+}
+
+void respond_stream(net::Responder& responder, std::string text) {
+  start_event_stream(responder);
+  responder.write(std::move(text));
+  responder.finish();
 }
 
 void Streams::add(const std::shared_ptr<Generation>& generation) {
@@ -43,15 +62,21 @@ void Streams::add(const std::shared_ptr<Generation>& generation) {
   open_.push_back(generation);
 }
 
-void Streams::keep_alive() {
+std::vector<std::shared_ptr<Generation>> Streams::open() {
   std::vector<std::shared_ptr<Generation>> open;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& stream : open_) open.push_back(stream.lock());
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : open_) {
+    if (auto generation = stream.lock()) open.push_back(std::move(generation));
   }
-  for (const auto& stream : open) {
-    if (stream != nullptr) stream->keep_alive();
-  }
+  return open;
+}
+
+void Streams::keep_alive() {
+  for (const auto& stream : open()) stream->keep_alive();
+}
+
+void Streams::fail_all(const std::string& sentence) {
+  for (const auto& stream : open()) stream->fail_from_outside(sentence);
 }
 
 void Generation::start(engine::Engine& engine, std::shared_ptr<Workers> workers, Streams& streams,
@@ -69,6 +94,7 @@ Generation::Generation(engine::Engine& engine, std::shared_ptr<Workers> workers,
       workers_(std::move(workers)),
       answer_(std::move(prepared.answer)),
       stream_(prepared.stream),
+      write_error_(prepared.write_error),
       choices_of_a_prompt_(prepared.choices_of_a_prompt),
       log_(std::move(log)),
       responder_(std::move(responder)),
@@ -85,11 +111,10 @@ void Generation::submit(std::vector<engine::Request> requests, Streams& streams)
   usages_.resize(requests.size());
   unfinished_ = requests.size();
   if (!submit_all(std::move(requests))) return;
+  streams.add(shared_from_this());
   if (stream_) {
     // The client has its headers now, however long the queue and the prompt are.
-    responder_->start_stream(200, net::kEventStream,
-                             {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}});
-    streams.add(shared_from_this());
+    start_event_stream(*responder_);
     write(answer_->stream_begin());
   }
   drain();
@@ -110,7 +135,7 @@ bool Generation::submit_all(std::vector<engine::Request> requests) {
       cancel_all();
       const ApiError error = from_error(submitted.error());
       log_.done(error.status);
-      respond_error(*responder_, error);
+      respond_error(*responder_, error, write_error_);
       return false;
     }
     std::unique_lock lock(mutex_);
@@ -155,27 +180,35 @@ void Generation::on_event(size_t choice, engine::Event event) {
 void Generation::keep_alive() {
   {
     const std::lock_guard lock(mutex_);
-    if (over_ || gone_ || std::exchange(written_, false)) return;
-    comment_due_ = true;
+    if (!stream_ || over_ || gone_ || std::exchange(written_, false)) return;
+    sign_due_ = true;
     if (std::exchange(draining_, true)) return;
   }
   drain();
 }
 
+void Generation::fail_from_outside(const std::string& sentence) {
+  engine::Event event;
+  event.finished = true;
+  event.reason = engine::FinishReason::kError;
+  event.error = sentence;
+  on_event(0, std::move(event));
+}
+
 void Generation::drain() {
   while (true) {
     std::vector<ChoiceEvent> events;
-    bool comment = false;
+    bool sign = false;
     {
       const std::lock_guard lock(mutex_);
-      comment = std::exchange(comment_due_, false) && events_.empty() && !gone_;
-      if (events_.empty() && !comment) {
+      sign = std::exchange(sign_due_, false) && events_.empty() && !gone_;
+      if (events_.empty() && !sign) {
         draining_ = false;
         return;
       }
       events.swap(events_);
     }
-    if (comment) responder_->write(net::sse_comment("keep-alive"));
+    if (sign) responder_->write(answer_->stream_alive());
     for (const auto& [choice, event] : events) {
       if (!handle(choice, event)) return;
     }
@@ -240,7 +273,7 @@ bool Generation::handle(size_t choice, const engine::Event& event) {
   // /metrics includes this request.
   log_.done(200, &usage);
   if (stream_) {
-    complete(text + answer_->stream_end(usage) + net::sse_done());
+    complete(text + answer_->stream_end(usage));
   } else {
     responder_->respond(200, "application/json", answer_->body(usage));
     complete("");
@@ -253,9 +286,9 @@ void Generation::fail(const ApiError& error) {
   const auto usage = total();
   log_.done(stream_ ? 200 : error.status, &usage);
   if (stream_) {
-    complete(net::sse_event(to_json(error)) + net::sse_done());
+    complete(answer_->stream_error(error));
   } else {
-    respond_error(*responder_, error);
+    respond_error(*responder_, error, write_error_);
     complete("");
   }
   cancel_all();

@@ -329,7 +329,9 @@ ApiResult<int> resolve_max_tokens(std::optional<int64_t> asked, int64_t prompt_t
                     "of at least {} tokens. Please reduce the length of the input prompt or the "
                     "number of requested output tokens. (parameter=input_tokens, value={})",
                     context, least, prompt_tokens, prompt_tokens + least, prompt_tokens));
-    error.reason = "context_length_exceeded";
+    error.reason = kContextLengthExceeded;
+    error.prompt_tokens = prompt_tokens;
+    error.context = context;
     return error;
   }
   return static_cast<int>(asked.value_or(context - prompt_tokens));

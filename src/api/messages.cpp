@@ -204,6 +204,8 @@ Value message_value(Fields& message, const Json& json) {
   }
   Dict result = copy_without(
       json, {"content", "reasoning_content", "reasoning", "reasoning_details", "tool_calls"});
+  // Templates of the Laguna family know no developer, and would leave out what one says.
+  if (role == "developer") result.set("role", "system");
   Spoken spoken = read_spoken(message, role == "assistant");
   result.set("content", std::move(spoken.content));
   if (!spoken.reasoning.empty()) {

@@ -33,7 +33,7 @@ TEST(Messages, ContentBecomesAString) {
                    {"type":"input_text","text":"c"}]}])"),
             R"([{"role": "user", "content": "a\nb\nc"}])");
   EXPECT_EQ(converted(R"([{"role":"developer","content":[]}])"),
-            R"([{"role": "developer", "content": ""}])");
+            R"([{"role": "system", "content": ""}])");
 }
 
 TEST(Messages, ArgumentsOfCallsBecomeDicts) {

@@ -5,20 +5,18 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "api/chat_prompt.h"
+#include "api/answer_parts.h"
+#include "api/chat_request.h"
 #include "api/context.h"
-#include "api/generation_params.h"
 #include "api/json.h"
 #include "api/logprobs.h"
 #include "api/response_text.h"
 #include "net/sse.h"
-#include "text/parse/token_parser.h"
 
 namespace lagoon::api {
 namespace {
 
 using text::parse::Event;
-using text::parse::TokenParser;
 
 // What the answer's form depends on.
 struct ChatForm {
@@ -28,7 +26,6 @@ struct ChatForm {
   bool include_reasoning = true;
   bool include_usage = false;
   bool continuous_usage = false;
-  bool parallel_tool_calls = true;
   bool include_stop = false;
   bool skip_special_tokens = true;
   bool logprobs = false;
@@ -60,10 +57,9 @@ struct Call {
 
 // One choice of the answer.
 struct ChatChoice {
-  explicit ChatChoice(TokenParser made) : parser(std::move(made)) {}
+  explicit ChatChoice(AnswerParts made) : parts(std::move(made)) {}
 
-  TokenParser parser;
-  bool called = false;   // at the end: whether there were calls
+  AnswerParts parts;
   std::string logprobs;  // entries, of tokens whose probabilities no chunk has told yet
   // The whole answer:
   std::string reasoning;
@@ -119,9 +115,10 @@ class ChatAnswer : public Answer {
   }
 
   std::string stream_end(const engine::Usage& total) override {
-    if (!form_.include_usage) return "";
+    if (!form_.include_usage) return net::sse_done();
     return net::sse_event(
-        head_ + ",\"choices\":[],\"usage\":" + usage_json(total, reasoning_tokens()) + "}");
+               head_ + ",\"choices\":[],\"usage\":" + usage_json(total, reasoning_tokens()) + "}") +
+           net::sse_done();
   }
 
   void add(size_t choice, const engine::Event& event) override {
@@ -168,21 +165,14 @@ class ChatAnswer : public Answer {
   // The parts of the answer that an event brings and the client is to see.
   std::vector<Event> take_apart(size_t index, const engine::Event& event) {
     ChatChoice& choice = choices_[index];
-    std::vector<Event> parts;
     for (const engine::Piece& piece : event.pieces) {
-      choice.parser.push(piece.token, piece.text, parts);
       if (!form_.logprobs || !piece.logprob) continue;
       if (!choice.logprobs.empty()) choice.logprobs += ',';
       choice.logprobs += chat_logprob_json(*form_.tokenizer, *piece.logprob, piece.top);
     }
-    if (event.finished) {
-      std::string tail = event.tail;
-      if (form_.include_stop) tail += stop_text(event, *form_.tokenizer, form_.skip_special_tokens);
-      choice.called = choice.parser.finish(tail, parts).calls > 0;
-    }
-    if (!form_.parallel_tool_calls) {
-      std::erase_if(parts, [](const Event& part) { return part.call > 0; });
-    }
+    std::string stop;
+    if (form_.include_stop) stop = stop_text(event, *form_.tokenizer, form_.skip_special_tokens);
+    std::vector<Event> parts = choice.parts.take(event, stop);
     if (form_.prompt_logprobs >= 0 && index == 0 && !event.prompt_logprobs.empty()) {
       prompt_logprobs_ =
           prompt_logprobs_json(*form_.tokenizer, event.prompt_logprobs, form_.prompt_logprobs);
@@ -211,14 +201,15 @@ class ChatAnswer : public Answer {
   // "length" stays: a call may have been cut off.
   std::string finish(size_t choice, const engine::Event& last) const {
     const bool stopped = last.reason == engine::FinishReason::kStop;
-    return fmt::format(R"("finish_reason":"{}","stop_reason":{})",
-                       stopped && choices_[choice].called ? "tool_calls" : finish_reason(last),
-                       stop_reason_json(last, form_.stop_tokens));
+    return fmt::format(
+        R"("finish_reason":"{}","stop_reason":{})",
+        stopped && choices_[choice].parts.ending().calls > 0 ? "tool_calls" : finish_reason(last),
+        stop_reason_json(last, form_.stop_tokens));
   }
 
   int reasoning_tokens() const {
     int tokens = 0;
-    for (const ChatChoice& choice : choices_) tokens += choice.parser.reasoning_tokens();
+    for (const ChatChoice& choice : choices_) tokens += choice.parts.reasoning_tokens();
     return tokens;
   }
 
@@ -236,7 +227,7 @@ class ChatAnswer : public Answer {
         R"({},"choices":[{{"index":{},"delta":{{{}}},"logprobs":{},{}}}])", head_, choice, delta,
         take_logprobs(choice), finish.empty() ? "\"finish_reason\":null" : finish);
     if (form_.continuous_usage) {
-      text += ",\"usage\":" + usage_json(so_far, choices_[choice].parser.reasoning_tokens());
+      text += ",\"usage\":" + usage_json(so_far, choices_[choice].parts.reasoning_tokens());
     }
     return net::sse_event(text + "}");
   }
@@ -252,43 +243,31 @@ class ChatAnswer : public Answer {
 ApiResult<Prepared> prepare_chat(const Context& context, const Json& body, const std::string& id) {
   Fields fields(body);
   check_model(fields, context);
-  GenerationParams params = read_generation_params(fields, context.options.default_sampling,
-                                                   context.tokenizer->vocab_size(), true);
-  refuse_unsupported(fields, true);
-  ChatPromptFields chat = read_chat_prompt(fields, context);
-  const bool include_reasoning = fields.boolean("include_reasoning").value_or(true);
-  if (fields.failed()) return fields.error();
+  auto read = read_chat_request(fields, context, id);
+  if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+  auto& request = std::get<ChatRequest>(read);
   log_ignored_fields(fields, id);
-  // As in vLLM: a value may hold a tag of the model's own, and must not lose it.
-  if (chat.tools.types != nullptr) params.skip_special_tokens = false;
-
-  auto prompt = encode_chat_prompt(context, chat);
-  if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
+  const GenerationParams& params = request.params;
+  const AnswerParts parts(request.parser(*context.tokenizer), request.parallel_calls);
   Prepared prepared;
-  if (auto error = add_requests(params, std::move(std::get<std::vector<int32_t>>(prompt)),
-                                context.engine->max_length(), 0, id, prepared.requests)) {
-    return std::move(*error);
-  }
+  prepared.requests = std::move(request.requests);
   // The prompt's are told once, beside the choices.
   for (size_t i = 1; i < prepared.requests.size(); ++i) prepared.requests[i].prompt_logprobs = -1;
   prepared.choices_of_a_prompt = prepared.requests.size();
   prepared.stream = params.stream;
-  const TokenParser parser(*context.tokenizer, prepared.requests[0].prompt, chat.tools.types,
-                           params.skip_special_tokens);
   prepared.answer = std::make_unique<ChatAnswer>(
       ChatForm{.identity = {id, context.model_name(), std::time(nullptr)},
                .tokenizer = context.tokenizer,
                .stop_tokens = params.stop_tokens,
-               .include_reasoning = include_reasoning,
+               .include_reasoning = request.include_reasoning,
                .include_usage = params.include_usage || context.options.force_include_usage,
                .continuous_usage = params.continuous_usage,
-               .parallel_tool_calls = chat.tools.parallel,
                .include_stop = params.include_stop,
                .skip_special_tokens = params.skip_special_tokens,
                .logprobs = params.logprobs >= 0,
                .prompt_logprobs = params.prompt_logprobs,
                .prompt_tokens = static_cast<int>(prepared.requests[0].prompt.size())},
-      std::vector<ChatChoice>(prepared.requests.size(), ChatChoice(parser)));
+      std::vector<ChatChoice>(prepared.requests.size(), ChatChoice(parts)));
   return prepared;
 }
 

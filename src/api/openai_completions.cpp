@@ -79,8 +79,9 @@ class CompletionAnswer : public Answer {
   }
 
   std::string stream_end(const engine::Usage& total) override {
-    if (!form_.include_usage) return "";
-    return net::sse_event(head_ + ",\"choices\":[],\"usage\":" + usage(total) + "}");
+    if (!form_.include_usage) return net::sse_done();
+    return net::sse_event(head_ + ",\"choices\":[],\"usage\":" + usage(total) + "}") +
+           net::sse_done();
   }
 
   void add(size_t index, const engine::Event& event) override {

@@ -32,16 +32,25 @@ struct Route {
   Prepare prepare = nullptr;    // starts a generation
   AnswerBody answer = nullptr;  // is an answer by itself
   std::string_view id_prefix = "req-";
+  ErrorWriter write_error = to_json;
 };
 
 constexpr std::string_view kGet = "GET, HEAD, OPTIONS";
 constexpr std::string_view kPost = "POST, OPTIONS";
 constexpr std::string_view kPing = "/ping";  // GET or POST
-constexpr std::array<Route, 12> kRoutes = {{
+constexpr std::string_view kResponses = "/v1/responses/";
+constexpr std::string_view kModels = "/v1/models/";
+constexpr std::array<Route, 18> kRoutes = {{
     {"/v1/chat/completions", kPost, false, prepare_chat, nullptr, "chatcmpl-"},
     {"/v1/chat/completions/render", kPost, false, nullptr, render_chat, "chatcmpl-"},
     {"/v1/completions", kPost, false, prepare_completion, nullptr, "cmpl-"},
     {"/v1/completions/render", kPost, false, nullptr, render_completion, "cmpl-"},
+    {"/v1/messages", kPost, false, prepare_messages, nullptr, "msg_", to_anthropic_json},
+    {"/v1/messages/render", kPost, false, nullptr, render_messages, "msg_", to_anthropic_json},
+    {"/v1/messages/count_tokens", kPost, false, nullptr, count_message_tokens, "req-",
+     to_anthropic_json},
+    {"/v1/responses", kPost, false, prepare_response, nullptr, "resp_"},
+    {"/v1/responses/render", kPost, false, nullptr, render_response, "resp_"},
     {"/tokenize", kPost, false, nullptr, tokenize},
     {"/detokenize", kPost, false, nullptr, detokenize},
     {"/v1/models", kGet, true},
@@ -49,15 +58,18 @@ constexpr std::array<Route, 12> kRoutes = {{
     {"/metrics", kGet, true},
     {"/version", kGet, true},
     {kPing, "GET, HEAD, POST, OPTIONS", true},
-    {"/v1/models/", kGet, true},  // and a model's name
+    {kModels, kGet, true},                             // and a model's name
+    {kResponses, "GET, HEAD, DELETE, OPTIONS", true},  // and the id of one that is kept
 }};
 
 const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
     if (path == route.path) return &route;
   }
-  const Route& model = kRoutes.back();
-  return path.starts_with(model.path) ? &model : nullptr;
+  for (const Route& route : kRoutes) {
+    if (route.path.ends_with('/') && path.starts_with(route.path)) return &route;
+  }
+  return nullptr;
 }
 
 // The client's name for its request, which net::Middleware has checked, or a random one.
@@ -83,6 +95,19 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
+// What follows the route in a path.
+std::string name_in(std::string_view path, std::string_view route) {
+  return percent_decoded(path.substr(route.size()));
+}
+
+void respond_json(net::Responder& responder, ApiResult<std::string> answer) {
+  if (const auto* error = std::get_if<ApiError>(&answer)) {
+    respond_error(responder, *error);
+  } else {
+    responder.respond(200, "application/json", std::move(std::get<std::string>(answer)));
+  }
+}
+
 class HttpService : public Service {
  public:
   HttpService(Context context, MetricsRegistry& metrics)
@@ -95,6 +120,7 @@ class HttpService : public Service {
   ~HttpService() override { workers_->stop(); }
 
   void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) override;
+  void fail_all(const std::string& sentence) override { streams_.fail_all(sentence); }
 
  private:
   void get(const std::string& path, net::Responder& responder);
@@ -120,6 +146,8 @@ void HttpService::handle(net::HttpRequest request, std::shared_ptr<net::Responde
     post(std::move(request), *route, responder);
   } else if (route != nullptr && ((is_get && route->get) || (is_post && route->path == kPing))) {
     get(request.path, *responder);
+  } else if (route != nullptr && route->path == kResponses && request.method == "DELETE") {
+    respond_json(*responder, delete_response(context_, name_in(request.path, kResponses)));
   } else {
     refuse(request, route, *responder);
   }
@@ -133,15 +161,10 @@ void HttpService::get(const std::string& path, net::Responder& responder) {
     responder.respond(200, "text/plain; version=0.0.4; charset=utf-8", metrics_.render());
   } else if (path == "/version") {
     responder.respond(200, kJson, fmt::format(R"({{"version":"{}"}})", LAGOON_VERSION));
-  } else if (path.starts_with("/v1/models/")) {
-    const auto model = model_json(
-        context_,
-        percent_decoded(std::string_view(path).substr(std::string_view("/v1/models/").size())));
-    if (const auto* error = std::get_if<ApiError>(&model)) {
-      respond_error(responder, *error);
-    } else {
-      responder.respond(200, kJson, std::get<std::string>(model));
-    }
+  } else if (path.starts_with(kModels)) {
+    respond_json(responder, model_json(context_, name_in(path, kModels)));
+  } else if (path.starts_with(kResponses)) {
+    respond_json(responder, stored_response(context_, name_in(path, kResponses)));
   } else if (path == "/health") {
     const engine::Progress progress = context_.engine->progress();
     Health health = context_.options.health ? context_.options.health() : Health();
@@ -168,7 +191,7 @@ void HttpService::refuse(const net::HttpRequest& request, const Route* route,
                        .message = fmt::format("{} does not take {}; it takes {}.", route->path,
                                               request.method, route->methods)};
   log.done(405);
-  responder.respond(405, "application/json", to_json(error),
+  responder.respond(405, "application/json", route->write_error(error),
                     {{"Allow", std::string(route->methods)}});
 }
 
@@ -187,17 +210,25 @@ void HttpService::post(net::HttpRequest request, const Route& route,
   };
   if (workers_->try_post(std::move(task), kMaxWaitingBodies)) return;
   log.done(429);
-  respond_error(*responder, {.status = 429,
-                             .type = "TooManyRequestsError",
-                             .message = "Too many requests are waiting to be read."});
+  respond_error(*responder,
+                {.status = 429,
+                 .type = "TooManyRequestsError",
+                 .message = "Too many requests are waiting to be read."},
+                route.write_error);
 }
 
 void HttpService::read_and_start(const std::string& body, const Route& route, RequestLog log,
                                  const std::shared_ptr<net::Responder>& responder) {
   const auto refuse_with = [&](const ApiError& error) {
     log.done(error.status);
-    respond_error(*responder, error);
+    respond_error(*responder, error, route.write_error);
   };
+  if (route.prepare != nullptr && context_.options.refusal) {
+    if (const auto why = context_.options.refusal()) {
+      refuse_with(from_error({ErrorCode::kUnavailable, *why}));
+      return;
+    }
+  }
   const auto json = parse_json(body);
   if (!json.ok()) {
     refuse_with(invalid_body(fmt::format("Invalid JSON: {}", json.error().message)));
@@ -222,8 +253,15 @@ void HttpService::read_and_start(const std::string& body, const Route& route, Re
     refuse_with(*error);
     return;
   }
-  Generation::start(*context_.engine, workers_, streams_, std::move(std::get<Prepared>(prepared)),
-                    std::move(log), responder);
+  auto& ready = std::get<Prepared>(prepared);
+  if (!ready.refusal.empty()) {
+    log.done(ready.refusal_status);
+    respond_stream(*responder, std::move(ready.refusal));
+    return;
+  }
+  ready.write_error = route.write_error;
+  Generation::start(*context_.engine, workers_, streams_, std::move(ready), std::move(log),
+                    responder);
 }
 
 }  // namespace
@@ -233,6 +271,7 @@ void respond_health(net::Responder& responder, const Health& health,
   std::string body =
       fmt::format(R"({{"status":"{}","phase":{},"percent":{})", health.ready ? "ok" : "unavailable",
                   json_string(health.phase), health.percent);
+  if (health.seconds_left) body += fmt::format(R"(,"seconds_left":{:.1f})", *health.seconds_left);
   if (progress != nullptr) {
     body += fmt::format(
         R"(,"running":{},"waiting":{},"kv_cache_usage":{:.4f},"seconds_since_progress":{:.3f})",
@@ -247,8 +286,13 @@ std::vector<net::Endpoint> endpoints() {
   std::vector<net::Endpoint> list;
   for (const Route& route : kRoutes) {
     const bool prefix = route.path.ends_with('/');
-    list.push_back({.path = fmt::format("{}{}", route.path, prefix ? "{name}" : ""),
+    const char* const rest = route.path == kResponses ? "{id}" : "{name}";
+    list.push_back({.path = fmt::format("{}{}", route.path, prefix ? rest : ""),
                     .methods = std::string(route.methods)});
+    if (route.write_error != to_json) {
+      list.back().unauthorized =
+          route.write_error({.status = 401, .message = "The API key is missing or wrong."});
+    }
   }
   return list;
 }
@@ -283,6 +327,7 @@ Result<std::unique_ptr<Service>> Service::create(const ServiceOptions& options,
   context.tokenizer = &tokenizer;
   context.chat_template = &chat_template;
   context.created = std::time(nullptr);
+  context.responses = std::make_shared<ResponseStore>(options.max_response_store_bytes);
   LAGOON_ASSIGN(context.default_template_kwargs,
                 parse_template_kwargs(options.default_template_kwargs));
   return {std::make_unique<HttpService>(std::move(context), metrics)};

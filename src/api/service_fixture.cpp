@@ -2,8 +2,10 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 #include <utility>
 
 namespace lagoon::api {
@@ -58,7 +60,14 @@ std::vector<std::string> events_of(const std::string& stream) {
   }
   std::vector<std::string> events;
   while (!text.empty()) {
-    const size_t end = text.find("\n\n");
+    size_t end = text.find("\n\n");
+    if (text.starts_with("event: ")) {
+      const size_t name_end = text.find('\n');
+      const std::string name = text.substr(7, name_end - 7);
+      EXPECT_TRUE(text.substr(name_end).starts_with("\ndata: {\"type\":\"" + name + "\"")) << text;
+      text.erase(0, name_end + 1);
+      end -= name_end + 1;
+    }
     if (end == std::string::npos || !text.starts_with("data: ")) {
       ADD_FAILURE() << text;
       break;
@@ -112,6 +121,34 @@ Response ServiceTest::send(const std::string& request) {
 
 Response ServiceTest::get(const std::string& path) {
   return send("GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n");
+}
+
+std::string ServiceTest::answered(const std::string& path, const std::string& body,
+                                  const std::vector<std::string>& steps, bool stream) {
+  engine::Event last;
+  last.stop_token = 5;
+  return answered(path, body, steps, stream, std::move(last));
+}
+
+std::string ServiceTest::answered(const std::string& path, const std::string& body,
+                                  const std::vector<std::string>& steps, bool stream,
+                                  engine::Event last) {
+  Json json = *parse_json(body);
+  json["stream"] = stream;
+  auto client = connect();
+  client.send(post(path, json.dump()));
+  const size_t i = asked_++;
+  engine_.request(i);
+  for (const std::string& step : steps) engine_.say(i, step);
+  engine_.finish(i, std::move(last));
+  return stream ? client.read_until("\r\n0\r\n\r\n") : client.read_response();
+}
+
+bool ServiceTest::is_cancelled(size_t i) {
+  for (int wait = 0; wait < 1000 && !engine_.cancelled(i); ++wait) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return engine_.cancelled(i);
 }
 
 Response ServiceTest::refused(const std::string& path, const std::string& body) {

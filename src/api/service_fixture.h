@@ -32,7 +32,7 @@ struct Response {
 
 Response parse_response(const std::string& text);
 
-// The data of each event of a chunked stream.
+// The data of each event of a chunked stream; one that has a name has it as its data's type, too.
 std::vector<std::string> events_of(const std::string& stream);
 
 std::string post(const std::string& path, const std::string& body);
@@ -49,6 +49,14 @@ class ServiceTest : public ::testing::Test {
   net::TestClient connect() { return net::TestClient(server_->port()); }
   Response send(const std::string& request);
   Response get(const std::string& path);
+  // The answer to a request as the engine says it: each of `steps` in one step, then the end of the
+  // turn, or `last`. All that came, a stream to its end.
+  std::string answered(const std::string& path, const std::string& body,
+                       const std::vector<std::string>& steps, bool stream);
+  std::string answered(const std::string& path, const std::string& body,
+                       const std::vector<std::string>& steps, bool stream, engine::Event last);
+  // Waits until request i is cancelled; false: it never was.
+  bool is_cancelled(size_t i);
   // A request that the engine does not get to see.
   Response refused(const std::string& path, const std::string& body);
 

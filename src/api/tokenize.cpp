@@ -80,13 +80,29 @@ std::string rendered_json(const Context& context, const Prepared& prepared, size
       sampling_json(request));
 }
 
+// Of a request with one prompt.
+ApiResult<std::string> rendered(const Context& context, const ApiResult<Prepared>& prepared) {
+  if (const auto* error = std::get_if<ApiError>(&prepared)) return *error;
+  return rendered_json(context, std::get<Prepared>(prepared), 0);
+}
+
 }  // namespace
 
 ApiResult<std::string> render_chat(const Context& context, const Json& body,
                                    const std::string& id) {
-  const auto prepared = prepare_chat(context, body, id);
-  if (const auto* error = std::get_if<ApiError>(&prepared)) return *error;
-  return rendered_json(context, std::get<Prepared>(prepared), 0);
+  return rendered(context, prepare_chat(context, body, id));
+}
+
+ApiResult<std::string> render_messages(const Context& context, const Json& body,
+                                       const std::string& id) {
+  return rendered(context, prepare_messages(context, body, id));
+}
+
+ApiResult<std::string> render_response(const Context& context, const Json& body,
+                                       const std::string& id) {
+  Json whole = body;
+  whole["stream"] = false;  // so that a refusal is an error
+  return rendered(context, prepare_response(context, whole, id));
 }
 
 ApiResult<std::string> render_completion(const Context& context, const Json& body,

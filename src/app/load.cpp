@@ -10,9 +10,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <thread>
 #include <utility>
 
+#include "app/make_backend.h"
+#include "app/plan_memory.h"
 #include "app/progress_lines.h"
 #include "app/speculative_config.h"
 #include "base/log.h"
@@ -20,16 +21,14 @@
 #include "checkpoint/hub_cache.h"
 #include "checkpoint/model_dir.h"
 #include "checkpoint/quantization.h"
-#include "kernels/cpu/backend.h"
-#include "kernels/cpu/instruction_set.h"
-#include "kernels/cuda/backend.h"
-#include "kernels/ref/backend.h"
+#include "engine/self_test.h"
 #include "model/laguna.h"
+#include "plan/memory_plan.h"
+#include "plan/pair.h"
 
 namespace lagoon::app {
 namespace {
 
-constexpr int kMaxDefaultThreads = 8;
 constexpr double kMaxTemperature = 1e6;
 constexpr double kLogInterval = 10;  // seconds, as in vLLM
 
@@ -147,83 +146,6 @@ Result<kernels::Sampling> read_sampling_defaults(const ModelOptions& options,
   return sampling;
 }
 
-int thread_count(int asked) {
-  if (asked > 0) return asked;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxDefaultThreads);
-}
-
-Result<std::unique_ptr<kernels::Backend>> make_backend(const std::string& name, int threads) {
-  if (name == "ref") return kernels::ref::make_backend(kernels::Activations::kBFloat16, threads);
-  if (name == "cuda" || (name == "auto" && kernels::cuda::built())) {
-    auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16);
-    if (backend.ok() || name == "cuda") return backend;
-    LOG(info, "on the processor, since {}", backend.error().message);
-  }
-  LAGOON_RETURN_IF_ERROR(kernels::cpu::select_from_environment());
-  return kernels::cpu::make_backend(kernels::Activations::kBFloat16, threads);
-}
-
-// Prompt and answer together; 0: all that the model was made for.
-Result<int64_t> context_length(const ModelOptions& options,
-                               const checkpoint::TargetConfig& config) {
-  if (options.max_length > config.max_positions) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--max-model-len is {}, and the model was made for at most {} tokens "
-                             "(max_position_embeddings in its config.json)",
-                             options.max_length, config.max_positions)};
-  }
-  if (options.max_length > 0) return options.max_length;
-  return std::min(options.enough_length, config.max_positions);
-}
-
-double gib(int64_t bytes) {
-  return static_cast<double>(bytes) / (1 << 30);
-}
-
-// Where the pool of --kv-cache-memory-bytes is too small for one request of the greatest length,
-// vLLM's sentence, of which scripts read the figures.
-Result<void> size_pool(const ModelOptions& options, const checkpoint::TargetConfig& config,
-                       model::LoadOptions& load) {
-  if (options.kv_cache_bytes == 0) return {};
-  load.pool_tokens = pool_positions(options.kv_cache_bytes, config, load.cache_type);
-  const int64_t wanted = load.max_length > 0 ? load.max_length : config.max_positions;
-  if (load.pool_tokens >= wanted) return {};
-  if (options.fit_length && load.pool_tokens > 0) {
-    load.max_length = load.pool_tokens;
-    return {};
-  }
-  const int64_t needed = wanted * position_bytes(config, load.cache_type);
-  return Error{
-      ErrorCode::kResourceExhausted,
-      fmt::format("To serve at least one request with the models's max seq len ({}), ({:.3g} GiB "
-                  "KV cache is needed, which is larger than the available KV cache memory ({:.3g} "
-                  "GiB). Based on the available memory, the estimated maximum model length is {}. "
-                  "Try increasing `--kv-cache-memory-bytes` or decreasing `--max-model-len`.",
-                  wanted, gib(needed), gib(options.kv_cache_bytes), load.pool_tokens)};
-}
-
-Result<model::LoadOptions> load_options(const ModelOptions& options,
-                                        const checkpoint::TargetConfig& config) {
-  model::LoadOptions load;
-  load.slots = options.slots;
-  LAGOON_ASSIGN(load.max_length, context_length(options, config));
-  load.cache_type = cache_type(options.kv_cache_dtype, config);
-  LAGOON_RETURN_IF_ERROR(size_pool(options, config, load));
-  if (options.max_batched_tokens > 0 && options.max_batched_tokens < options.slots) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("--max-num-batched-tokens is {}, and each of the {} requests of "
-                             "--max-num-seqs needs one at least",
-                             options.max_batched_tokens, options.slots)};
-  }
-  load.max_rows = options.max_batched_tokens > 0 ? options.max_batched_tokens
-                                                 : std::max(load.max_rows, options.slots);
-  if (options.dummy) {
-    load.random = model::RandomOptions{.seed = options.dummy_seed,
-                                       .routing_overlap = options.dummy_routing_overlap};
-  }
-  return load;
-}
-
 // Says, at start-up and in the log, where the text will not be the model's own.
 void print_synthetic(const ModelOptions& options, LoadedModel& loaded, FILE* lines) {
   if (options.dummy) {
@@ -258,15 +180,6 @@ Result<std::string> tokenizer_directory(const ModelOptions& options,
                                          : "")};
 }
 
-// 16384 as "16,384".
-std::string grouped(int64_t number) {
-  std::string text = fmt::format("{}", number);
-  for (int at = static_cast<int>(text.size()) - 3; at > 0; at -= 3) {
-    text.insert(static_cast<size_t>(at), ",");
-  }
-  return text;
-}
-
 // Whether the experts' weights are NVFP4, as far as the config says.
 bool has_nvfp4_experts(const checkpoint::ModelDir& target, const checkpoint::TargetConfig& config) {
   const auto scheme = checkpoint::QuantizationScheme::parse(target.config_json(), target.path());
@@ -279,23 +192,90 @@ bool has_nvfp4_experts(const checkpoint::ModelDir& target, const checkpoint::Tar
   return false;
 }
 
+double gib(int64_t bytes) {
+  return static_cast<double>(bytes) / (int64_t{1} << 30);
+}
+
 // The lines that scripts know from vLLM's start, and the figures as they are here.
-void print_memory(const model::ModelInfo& info, const checkpoint::TargetConfig& config,
-                  const checkpoint::ModelDir& target, const model::LoadOptions& load,
-                  int64_t max_length, double seconds, FILE* lines) {
+void print_memory(const PlannedModel& planned, const ModelOptions& options,
+                  const checkpoint::ModelDir& target, double seconds, FILE* lines) {
   print_line(lines, fmt::format("Model loading took {:.4f} GiB and {:.3f} seconds",
                                 gib(static_cast<int64_t>(target.weight_bytes())), seconds));
-  if (has_nvfp4_experts(target, config)) {
+  if (has_nvfp4_experts(target, planned.demand.target)) {
     print_line(lines, "Using LAGOON NvFp4 MoE backend");
   }
-  const int64_t positions = int64_t{info.pages} * info.page_tokens;
+  const int64_t position = plan::position_bytes(planned.demand.target, planned.demand.cache_type);
   print_line(lines, fmt::format("Available KV cache memory: {:.4f} GiB",
-                                gib(positions * position_bytes(config, load.cache_type))));
-  print_line(lines,
-             fmt::format("GPU KV cache size: {} tokens, Maximum concurrency for {} tokens per "
-                         "request: {:.2f}x",
-                         grouped(positions), grouped(max_length),
-                         static_cast<double>(positions) / static_cast<double>(max_length)));
+                                gib(planned.plan.pool_tokens * position)));
+  print_line(lines, plan::kv_lines(planned.plan, planned.demand, options.max_batched_tokens));
+}
+
+// The draft on code, before anybody is served. Where a draft of this target would do better, it is
+// given up, or the start is refused (--require-draft).
+Result<void> try_draft(const ModelOptions& options, const PlannedModel& planned, const Draft& draft,
+                       FILE* lines, model::Model& model, LoadedModel& loaded) {
+  LAGOON_ASSIGN(const engine::SelfTest test,
+                engine::test_draft(model, engine::self_test_prompts(*loaded.tokenizer),
+                                   loaded.proposals, [] { return engine::Clock::now(); }));
+  print_line(lines, fmt::format("draft on built-in code: {}", describe(test)));
+  if (!test.failed()) return {};
+  const std::string sentence = fmt::format(
+      "the draft {} is of no use to {}: {:.1f} % of {} drafted tokens were accepted, and {:.0f} % "
+      "are the least; {}",
+      draft.directory.path(), loaded.directory, 100 * test.acceptance(), test.drafted,
+      100 * engine::kLeastAcceptance,
+      plan::likely_cause(draft.directory.path(), *planned.demand.draft, planned.demand.weights));
+  if (options.require_draft) {
+    return Error{ErrorCode::kInvalidArgument,
+                 sentence + " (leave --require-draft out to be served without a draft)"};
+  }
+  LOG(warning, "{}", sentence);
+  print_line(lines, fmt::format("no draft: {}", sentence));
+  model.drop_draft();
+  loaded.proposals = 0;
+  return {};
+}
+
+Result<void> check_vocabulary(const LoadedModel& loaded, const std::string& tokenizer_path,
+                              const checkpoint::ModelDir& target,
+                              const checkpoint::TargetConfig& config) {
+  if (loaded.tokenizer->vocab_size() <= config.vocab) return {};
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("{} has {} tokens, and the model of {} knows {}: they do not belong "
+                           "together",
+                           tokenizer_path, loaded.tokenizer->vocab_size(),
+                           target.file_path("config.json"), config.vocab)};
+}
+
+// From configs and headers alone.
+Result<void> check_pair(const ModelOptions& options, const checkpoint::ModelDir& target,
+                        const checkpoint::ModelDir& draft) {
+  model::LoadOptions load;
+  if (options.dummy) load.random = model::RandomOptions{};
+  LAGOON_RETURN_IF_ERROR(model::check_draft(target, draft, load));
+  if (options.dummy) return {};
+  return plan::check_precision(plan::take_inventory(target), target.path(), draft.path());
+}
+
+void print_model(const ModelOptions& options, const PlannedModel& planned,
+                 const checkpoint::ModelDir& target, const Draft* draft, int max_proposals,
+                 LoadedModel& loaded, FILE* lines) {
+  print_line(lines, fmt::format("model: {} ({}, {:.1f} MB), {} threads, backend {}", loaded.name,
+                                target.path(), static_cast<double>(target.weight_bytes()) / 1e6,
+                                loaded.threads, loaded.backend->name()));
+  const bool fp8 = planned.load.cache_type == kernels::CacheType::kFP8;
+  print_line(lines, fmt::format("keys and values: {} (--kv-cache-dtype {})",
+                                fp8 ? "fp8" : "bfloat16", options.kv_cache_dtype));
+  print_synthetic(options, loaded, lines);
+  if (draft == nullptr) {
+    print_line(lines, "no draft: --speculative-config not given");
+  } else if (loaded.proposals == 0) {
+    print_line(lines, fmt::format("no draft: num_speculative_tokens is 0 ({} is not loaded)",
+                                  draft->directory.path()));
+  } else {
+    print_line(lines, fmt::format("draft: {}, {} of at most {} proposals a step",
+                                  draft->directory.path(), loaded.proposals, max_proposals));
+  }
 }
 
 Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& surroundings,
@@ -303,88 +283,51 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
                           const checkpoint::TargetConfig& config, const Draft* draft,
                           const std::string& tokenizer_path, LoadedModel& loaded) {
   FILE* const lines = surroundings.lines;
-  const int threads = thread_count(options.threads);
-  const int proposals = draft == nullptr ? 0 : draft->proposals;
-  LAGOON_ASSIGN(model::LoadOptions load, load_options(options, config));
-  loaded.threads = threads;
-  loaded.proposals = proposals;
+  loaded.threads = thread_count(options.threads);
+  loaded.proposals = draft == nullptr ? 0 : draft->proposals;
+  LAGOON_RETURN_IF_ERROR(check_vocabulary(loaded, tokenizer_path, target, config));
   // A draft that is asked for no proposals takes no memory, but what is wrong with it is said.
-  if (draft != nullptr && proposals == 0) {
-    LAGOON_RETURN_IF_ERROR(model::check_draft(target, draft->directory, load));
+  if (draft != nullptr) {
+    LAGOON_RETURN_IF_ERROR(check_pair(options, target, draft->directory));
   }
-  LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, threads));
+  LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, loaded.threads, options.graphs));
+  const checkpoint::ModelDir* const drafting = loaded.proposals > 0 ? &draft->directory : nullptr;
+  LAGOON_ASSIGN(PlannedModel planned,
+                plan_model(options, {.target = target, .config = config, .draft = drafting},
+                           *loaded.backend));
+  print_line(lines, plan::to_table(planned.plan, planned.machine));
+  loaded.memory_floor = plan::host_reserve(planned.machine.host.total_bytes()) / 2;
   checkpoint::LoadProgress own_progress;
-  load.progress = surroundings.progress != nullptr ? surroundings.progress : &own_progress;
+  planned.load.progress = surroundings.progress != nullptr ? surroundings.progress : &own_progress;
   std::optional<ProgressLines> progress_lines(
       std::in_place, surroundings.progress_lines != nullptr ? surroundings.progress_lines : lines,
-      *load.progress);
+      *planned.load.progress);
   const auto start = std::chrono::steady_clock::now();
-  LAGOON_ASSIGN(auto model, model::load(target, proposals > 0 ? &draft->directory : nullptr,
-                                        *loaded.backend, load));
+  LAGOON_ASSIGN(auto model, model::load(target, drafting, *loaded.backend, planned.load));
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   progress_lines.reset();
-  if (!options.dummy) print_line(lines, summary(load.progress->state()));
-  const model::ModelInfo info = model->info();
-  if (loaded.tokenizer->vocab_size() > info.vocab) {
-    return Error{ErrorCode::kInvalidArgument,
-                 fmt::format("{} has {} tokens, and the model of {} knows {}: they do not belong "
-                             "together",
-                             tokenizer_path, loaded.tokenizer->vocab_size(),
-                             target.file_path("config.json"), info.vocab)};
-  }
-  print_line(lines, fmt::format("model: {} ({}, {:.1f} MB), {} threads, backend {}", loaded.name,
-                                target.path(), static_cast<double>(target.weight_bytes()) / 1e6,
-                                threads, loaded.backend->name()));
-  print_line(lines, fmt::format("keys and values: {} (--kv-cache-dtype {})",
-                                load.cache_type == kernels::CacheType::kFP8 ? "fp8" : "bfloat16",
-                                options.kv_cache_dtype));
-  print_synthetic(options, loaded, lines);
-  if (draft == nullptr) {
-    print_line(lines, "no draft: --speculative-config not given");
-  } else if (proposals == 0) {
-    print_line(lines, fmt::format("no draft: num_speculative_tokens is 0 ({} is not loaded)",
-                                  draft->directory.path()));
-  } else {
-    print_line(lines, fmt::format("draft: {}, {} of at most {} proposals a step",
-                                  draft->directory.path(), proposals, info.max_proposals));
+  if (!options.dummy) print_line(lines, summary(planned.load.progress->state()));
+  print_model(options, planned, target, draft, model->info().max_proposals, loaded, lines);
+  if (drafting != nullptr && surroundings.test_draft && loaded.synthetic.empty()) {
+    LAGOON_RETURN_IF_ERROR(try_draft(options, planned, *draft, lines, *model, loaded));
   }
   loaded.engine = engine::Engine::start(
       std::move(model), *loaded.tokenizer, *loaded.metrics,
       surroundings.served_name.empty() ? loaded.name : surroundings.served_name,
-      {.proposals = proposals,
-       .max_length = load.max_length,
+      {.proposals = loaded.proposals,
+       .max_length = planned.load.max_length,
        .max_num_seqs = options.slots,
-       .max_num_batched_tokens = load.max_rows,
+       .max_num_batched_tokens = planned.load.max_rows,
        .synthetic_acceptance = options.synthetic_acceptance,
        .log_interval = surroundings.log_stats ? kLogInterval : 0});
   print_line(lines, fmt::format("context: {} tokens, prompt and answer together",
                                 loaded.engine->max_length()));
-  print_memory(info, config, target, load, loaded.engine->max_length(), seconds.count(), lines);
+  print_memory(planned, options, target, seconds.count(), lines);
+  if (surroundings.progress != nullptr) {
+    surroundings.progress->enter(checkpoint::LoadPhase::kReady);
+  }
   return {};
 }
-
-}  // namespace
-
-kernels::CacheType cache_type(const std::string& kv_cache_dtype,
-                              const checkpoint::TargetConfig& config) {
-  const bool fp8 = kv_cache_dtype == "auto" ? config.fp8_cache : kv_cache_dtype != "bfloat16";
-  return fp8 ? kernels::CacheType::kFP8 : kernels::CacheType::kActivations;
-}
-
-int64_t position_bytes(const checkpoint::TargetConfig& config, kernels::CacheType cache_type) {
-  const auto full = std::count_if(config.layers.begin(), config.layers.end(),
-                                  [](const auto& layer) { return !layer.sliding; });
-  const int element = cache_type == kernels::CacheType::kFP8 ? 1 : 2;
-  return int64_t{2} * full * config.kv_heads * config.head_dim * element;
-}
-
-int64_t pool_positions(int64_t bytes, const checkpoint::TargetConfig& config,
-                       kernels::CacheType cache_type) {
-  const int64_t positions = bytes / std::max<int64_t>(position_bytes(config, cache_type), 1);
-  return positions / model::kPageTokens * model::kPageTokens;
-}
-
-namespace {
 
 // Keys of --override-generation-config that replace the file's.
 Result<std::string> with_override(const std::string& json, const std::string& path,

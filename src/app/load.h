@@ -34,7 +34,8 @@ struct LoadedModel {
   std::shared_ptr<MetricsRegistry> metrics;
   std::unique_ptr<kernels::Backend> backend;
   int threads = 0;                         // of the backend
-  int proposals = 0;                       // k
+  int proposals = 0;                       // k; 0 where the draft was given up, too
+  int64_t memory_floor = 0;                // bytes of the host that requests must leave
   std::unique_ptr<engine::Engine> engine;  // uses all of the above
 };
 
@@ -46,22 +47,12 @@ struct LoadSurroundings {
   std::shared_ptr<MetricsRegistry> metrics = std::make_shared<MetricsRegistry>();
   bool log_stats = false;                        // the engine logs speed and load every ten seconds
   checkpoint::LoadProgress* progress = nullptr;  // how far it is; null: nobody asks
+  bool test_draft = false;  // try it on code, and give it up where it is of no use
 };
 
 // Errors are one sentence.
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings);
-
-// How many positions a pool of keys and values of so many bytes holds: those of the full layers,
-// which are kept as pages. (Sliding layers keep a window for each request beside it.)
-int64_t pool_positions(int64_t bytes, const checkpoint::TargetConfig& config,
-                       kernels::CacheType cache_type);
-// Bytes of one position in it.
-int64_t position_bytes(const checkpoint::TargetConfig& config, kernels::CacheType cache_type);
-
-// The type of key and value caches that --kv-cache-dtype asks for.
-kernels::CacheType cache_type(const std::string& kv_cache_dtype,
-                              const checkpoint::TargetConfig& config);
 
 // What generation_config.json of a model directory says about sampling; where it does not say,
 // temperature 1 and no cut. `json` is "" where there is no such file. `ignored` gets the names of

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "app/plan_memory.h"
+
 namespace lagoon::app {
 namespace {
 
@@ -60,18 +62,6 @@ TEST(GenerationConfig, OverridesReplaceTheFile) {
     ASSERT_FALSE(refused.ok()) << bad;
     EXPECT_THAT(refused.error().message, HasSubstr("--override-generation-config")) << bad;
   }
-}
-
-TEST(Pool, PositionsOfFullLayers) {
-  checkpoint::TargetConfig config;
-  config.kv_heads = 8;
-  config.head_dim = 128;
-  for (int i = 0; i < 48; ++i) config.layers.push_back({.sliding = i % 4 != 0, .sparse = true});
-  using kernels::CacheType;
-  EXPECT_EQ(position_bytes(config, CacheType::kActivations), 12 * 2 * 8 * 128 * 2);
-  // Laguna-S: 6 GiB of FP8 are a full context of 262,144.
-  EXPECT_EQ(pool_positions(int64_t{6} << 30, config, CacheType::kFP8), 262144);
-  EXPECT_EQ(pool_positions((int64_t{6} << 30) - 1, config, CacheType::kFP8), 262144 - 64);
 }
 
 TEST(GenerationConfig, WhatIsWrongIsNamed) {

@@ -8,6 +8,7 @@
 
 #include "app/bench.h"
 #include "app/generate.h"
+#include "app/inspect.h"
 #include "app/options.h"
 #include "app/serve.h"
 #include "app/synth.h"
@@ -24,6 +25,9 @@ lagoon::Result<void> execute(const lagoon::app::ServeOptions& options) {
 }
 lagoon::Result<void> execute(const lagoon::app::GenerateOptions& options) {
   return lagoon::app::generate(options);
+}
+lagoon::Result<void> execute(const lagoon::app::InspectOptions& options) {
+  return lagoon::app::inspect(options);
 }
 lagoon::Result<void> execute(const lagoon::app::BenchOptions& options) {
   return lagoon::app::bench(options);

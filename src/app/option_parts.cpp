@@ -65,6 +65,41 @@ const CLI::Validator& not_empty() {
   return kValidator;
 }
 
+void add_memory_options(CLI::App& command, ModelOptions& options, MemoryTexts& texts) {
+  add(command, "--max-num-seqs", options.slots, "Requests computed at a time; default: 4", "N")
+      ->check(CLI::Range(1, 1024));
+  add(command, "--max-num-batched-tokens", texts.max_batched_tokens,
+      "Rows of a step at most, prompts' and answers' together", "N")
+      ->check(not_empty());
+  add(command, "--kv-cache-memory-bytes", texts.kv_cache_bytes,
+      "Size of the pool of keys and values (12G); default: --max-num-seqs requests of full length, "
+      "or what there is memory for",
+      "BYTES")
+      ->check(not_empty());
+  add(command, "--gpu-memory-utilization", options.memory_utilization,
+      "Share of the memory that the server may take; so much need not be free. Default: all but a "
+      "reserve",
+      "SHARE")
+      ->check(CLI::Range(0.01, 1.0));
+}
+
+Result<void> finish_memory(const MemoryTexts& texts, ModelOptions& options) {
+  if (!texts.max_batched_tokens.empty()) {
+    LAGOON_ASSIGN(const int64_t tokens,
+                  parse_count("--max-num-batched-tokens", texts.max_batched_tokens));
+    if (tokens > 1 << 20) {
+      return usage_error(fmt::format(
+          "--max-num-batched-tokens is {}, and a step has at most {} rows", tokens, 1 << 20));
+    }
+    options.max_batched_tokens = static_cast<int>(tokens);
+  }
+  if (!texts.kv_cache_bytes.empty()) {
+    LAGOON_ASSIGN(options.kv_cache_bytes,
+                  parse_count("--kv-cache-memory-bytes", texts.kv_cache_bytes));
+  }
+  return {};
+}
+
 void add_dummy_options(CLI::App& command, ModelOptions& options, ListTexts& lists) {
   add(command, "--dummy-seed", options.dummy_seed, "Seed of --load-format dummy; default: 0", "N");
   add(command, "--dummy-routing-overlap", options.dummy_routing_overlap,

@@ -31,14 +31,22 @@ std::string nearest_option(const CLI::App& command, const std::string& name);
 // The word of the list that takes the fewest changes.
 std::string nearest(const std::string& name, const std::vector<std::string>& known);
 
+// Options that size memory, as they were given.
+struct MemoryTexts {
+  std::string max_batched_tokens;
+  std::string kv_cache_bytes;
+};
+
+// --max-num-seqs, --max-num-batched-tokens, --kv-cache-memory-bytes, --gpu-memory-utilization.
+void add_memory_options(CLI::App& command, ModelOptions& options, MemoryTexts& texts);
+Result<void> finish_memory(const MemoryTexts& texts, ModelOptions& options);
+
 // Texts of the options of `lagoon serve` that need more than a conversion.
 struct ServeTexts {
   std::string model;  // --model
   std::string config;
-  std::string max_batched_tokens;
-  std::string kv_cache_bytes;
+  MemoryTexts memory;
   std::string api_key_file;
-  double gpu_memory_utilization = 0;  // 0: not given
   int tensor_parallel_size = 1;
   std::string moe_backend;
   std::string tool_call_parser;

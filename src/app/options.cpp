@@ -82,21 +82,25 @@ struct Parser {
   CLI::App app{"Lagoon serves Laguna models with DFlash speculative decoding."};
   CLI::App* serve = nullptr;
   CLI::App* generate = nullptr;
+  CLI::App* inspect = nullptr;
   CLI::App* bench = nullptr;
   CLI::App* synth = nullptr;
   ServeOptions serve_options;
   GenerateOptions generate_options;
+  InspectOptions inspect_options;
   BenchOptions bench_options;
   SynthOptions synth_options;
   std::string max_length;
   std::string load_format;
   ListTexts lists;
   ServeTexts serve_texts;
+  MemoryTexts inspect_texts;
 
   Parser();
   void add_model_options(CLI::App& command, ModelOptions& options);
   void add_serve();
   void add_generate();
+  void add_inspect();
 };
 
 Parser::Parser() {
@@ -106,6 +110,7 @@ Parser::Parser() {
   app.footer("lagoon COMMAND --help tells a command's options.");
   add_serve();
   add_generate();
+  add_inspect();
   bench = app.add_subcommand("bench", "Measures the speed of a model, or of a server");
   add_model_options(*bench, bench_options.model);
   add_bench_options(*bench, bench_options, lists);
@@ -181,6 +186,30 @@ void Parser::add_generate() {
   generate->add_flag("--thinking", generate_options.thinking, "Let the model think first");
 }
 
+void Parser::add_inspect() {
+  inspect =
+      app.add_subcommand("inspect", "Tells what a model is, and what it takes of this machine");
+  ModelOptions& options = inspect_options.model;
+  inspect->add_option(
+      "MODEL", options.model,
+      "A model directory (one that is still downloaded, too), a config.json, or the "
+      "name of a bundled model");
+  inspect->add_option("DRAFT", inspect_options.draft, "Its draft, the same way");
+  inspect->add_flag("--json", inspect_options.json, "Print all of it as JSON");
+  add(*inspect, "--max-model-len", max_length,
+      "Longest prompt and answer together, in tokens; default: what the model was made for", "N")
+      ->check(not_empty());
+  add_memory_options(*inspect, options, inspect_texts);
+  add(*inspect, "--kv-cache-dtype", options.kv_cache_dtype,
+      "How keys and values are kept: bfloat16, fp8 (or fp8_e4m3), auto: as the model says", "TYPE")
+      ->check(CLI::IsMember({"auto", "bfloat16", "fp8", "fp8_e4m3"}));
+  add(*inspect, "--backend", options.backend, "As for lagoon serve", "NAME")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda", "ref"}));
+  add(*inspect, "--threads", options.threads, "Threads that compute; default: all, at most 8", "N")
+      ->check(CLI::Range(1, 1024));
+  inspect->allow_extras();  // reported by us, with the nearest name
+}
+
 Error usage_error(std::string message) {
   return {ErrorCode::kInvalidArgument, std::move(message)};
 }
@@ -192,9 +221,11 @@ Result<void> check_extras(const CLI::App& command) {
       return usage_error(fmt::format("lagoon {} has no option {}; the nearest is {}",
                                      command.get_name(), name, nearest_option(command, name)));
     }
-    const bool no_model = command.get_option_no_throw("MODEL") == nullptr;
-    return usage_error(fmt::format("lagoon {} takes {}, and '{}' is left over", command.get_name(),
-                                   no_model ? "options only" : "one MODEL", extra));
+    const char* const takes = command.get_option_no_throw("MODEL") == nullptr   ? "options only"
+                              : command.get_option_no_throw("DRAFT") == nullptr ? "one MODEL"
+                                                                                : "MODEL and DRAFT";
+    return usage_error(
+        fmt::format("lagoon {} takes {}, and '{}' is left over", command.get_name(), takes, extra));
   }
   return {};
 }
@@ -205,9 +236,10 @@ Error no_command(const CLI::App& app) {
   if (words.empty()) return usage_error("lagoon needs a command: lagoon --help lists them");
   const std::string& word = words.front();
   const bool option = word.starts_with("-");
-  return usage_error(fmt::format(
-      "lagoon has no {} {}; the nearest is {}", option ? "option" : "command", word,
-      option ? nearest_option(app, word) : nearest(word, {"serve", "generate", "bench", "synth"})));
+  return usage_error(
+      fmt::format("lagoon has no {} {}; the nearest is {}", option ? "option" : "command", word,
+                  option ? nearest_option(app, word)
+                         : nearest(word, {"serve", "generate", "inspect", "bench", "synth"})));
 }
 
 // The options of `command` that were given, of those with these names.
@@ -235,6 +267,14 @@ Result<void> choose_model(Parser& parser, const std::vector<std::string>& argume
   return {};
 }
 
+Result<void> finish_length(const Parser& parser, ModelOptions& model) {
+  if (parser.max_length.empty()) return {};
+  LAGOON_ASSIGN(model.max_length, parse_length(parser.max_length));
+  model.fit_length = model.max_length == 0;
+  if (model.max_length != 1) return {};
+  return usage_error("--max-model-len 1 has no room for a prompt and an answer: the least is 2");
+}
+
 // What a command that loads a model still has to check when its options are known one by one.
 Result<void> finish_model(const CLI::App& command, const Parser& parser, ModelOptions& model) {
   if (model.model.empty()) {
@@ -244,14 +284,7 @@ Result<void> finish_model(const CLI::App& command, const Parser& parser, ModelOp
                     "--served-model-name count as theirs: put MODEL first)",
                     command.get_name()));
   }
-  if (!parser.max_length.empty()) {
-    LAGOON_ASSIGN(model.max_length, parse_length(parser.max_length));
-    model.fit_length = model.max_length == 0;
-    if (model.max_length == 1) {
-      return usage_error(
-          "--max-model-len 1 has no room for a prompt and an answer: the least is 2");
-    }
-  }
+  LAGOON_RETURN_IF_ERROR(finish_length(parser, model));
   model.dummy = parser.load_format == "dummy";
   constexpr std::string_view kDummy[] = {"--dummy-seed", "--dummy-routing-overlap"};
   if (const auto idle = given(command, kDummy); !model.dummy && !idle.empty()) {
@@ -292,6 +325,18 @@ Result<Command> finish_bench(Parser& parser) {
   return Command(options);
 }
 
+Result<Command> finish_inspect(Parser& parser) {
+  ModelOptions& model = parser.inspect_options.model;
+  if (model.model.empty()) {
+    return usage_error(
+        "lagoon inspect needs a MODEL: a model directory, a config.json, or the name of a bundled "
+        "model such as laguna-nano-nvfp4");
+  }
+  LAGOON_RETURN_IF_ERROR(finish_length(parser, model));
+  LAGOON_RETURN_IF_ERROR(finish_memory(parser.inspect_texts, model));
+  return Command(parser.inspect_options);
+}
+
 Result<Command> finish_synth(Parser& parser) {
   if (parser.synth_options.config.empty() || parser.synth_options.out.empty()) {
     return usage_error("lagoon synth needs --config CONFIG and --out DIR");
@@ -312,6 +357,7 @@ Result<Command> finish(Parser& parser, const std::vector<std::string>& arguments
   if (chosen.empty()) return no_command(parser.app);
   const CLI::App& command = *chosen.front();
   LAGOON_RETURN_IF_ERROR(check_extras(command));
+  if (parser.inspect->parsed()) return finish_inspect(parser);
   if (parser.bench->parsed()) return finish_bench(parser);
   if (parser.synth->parsed()) return finish_synth(parser);
   const bool serving = parser.serve->parsed();

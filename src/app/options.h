@@ -21,11 +21,13 @@ struct ModelOptions {
   bool fit_length = false;                 // max_length 0: at most what kv_cache_bytes hold, too
   int threads = 0;                         // 0: as many as the machine has, at most 8
   std::string backend = "auto";            // or "cpu", "cuda", "ref"
+  bool graphs = true;                      // on a GPU: steps as CUDA graphs
   std::string kv_cache_dtype = "auto";     // or "bfloat16", "fp8", "fp8_e4m3" (the same)
   int64_t enough_length = 0;               // > 0: where max_length is 0, at most that much
   int slots = 4;                           // requests computed at a time (--max-num-seqs)
   int max_batched_tokens = 0;              // rows of a step; 0: the engine's own choice
   int64_t kv_cache_bytes = 0;              // of the pages of full layers; 0: slots * max_length
+  double memory_utilization = 0;           // share of the memory that the plan may take; 0: all
   std::string generation_config = "auto";  // or "vllm" (none), or a directory
   std::string override_generation_config;  // JSON, or ""
   std::string tokenizer;  // the directory or bundled model it is from; "": the model's own
@@ -35,6 +37,7 @@ struct ModelOptions {
   uint64_t dummy_seed = 0;
   double dummy_routing_overlap = 0;  // 0: rows choose experts independently
   int proposals = -1;                // in place of num_speculative_tokens; -1: that
+  bool require_draft = false;        // a draft that is of no use is an error
   // Probabilities that proposals 0..i all stand; empty: the target decides.
   std::vector<double> synthetic_acceptance;
 };
@@ -65,8 +68,13 @@ struct ServeOptions {
   int receive_timeout = 300;
   int write_timeout = 120;
   int shutdown_timeout = 30;
+  int stall_timeout =
+      60;  // seconds without a step while requests run, then the server ends; 0: never
 
   bool force_include_usage = false;
+  bool strict_model_name = false;
+  bool thinking_signatures = true;
+  int64_t max_response_store_bytes = 64 << 20;
   bool log_requests = false;
   int max_log_bytes = 1000;  // of a request's body
   bool log_stats = true;
@@ -98,6 +106,12 @@ struct SynthOptions {
   bool no_weights = false;  // config and tokenizer only
 };
 
+struct InspectOptions {
+  ModelOptions model;  // its model may be a config.json
+  std::string draft;   // a directory, a config.json or a bundled model; "": none
+  bool json = false;
+};
+
 struct BenchOptions {
   ModelOptions model;        // of a model in this process
   std::string url;           // of a server, in its place
@@ -121,8 +135,8 @@ struct Information {
   std::string text;
 };
 
-using Command =
-    std::variant<ServeOptions, GenerateOptions, BenchOptions, SynthOptions, Information>;
+using Command = std::variant<ServeOptions, GenerateOptions, InspectOptions, BenchOptions,
+                             SynthOptions, Information>;
 
 // Of an option given twice the last one counts; '_' in an option's name counts as '-'. An option
 // that does not exist is an error that names the nearest one that does. `lagoon serve` also reads

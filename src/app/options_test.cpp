@@ -182,6 +182,25 @@ TEST(CommandLine, Synth) {
 }
 
 // Nothing is read and then ignored.
+TEST(CommandLine, Inspect) {
+  const auto command =
+      parse({"inspect", "m", "d", "--json", "--max-model-len", "16K", "--kv-cache-memory-bytes",
+             "5G", "--gpu_memory_utilization", "0.5", "--max-num-seqs", "2"});
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  const auto& options = std::get<InspectOptions>(*command);
+  EXPECT_EQ(options.model.model, "m");
+  EXPECT_EQ(options.draft, "d");
+  EXPECT_TRUE(options.json);
+  EXPECT_EQ(options.model.max_length, 16384);
+  EXPECT_EQ(options.model.kv_cache_bytes, int64_t{5} << 30);
+  EXPECT_EQ(options.model.memory_utilization, 0.5);
+  EXPECT_EQ(options.model.slots, 2);
+  EXPECT_THAT(parse({"inspect"}).error().message, HasSubstr("needs a MODEL"));
+  EXPECT_THAT(parse({"inspect", "a", "b", "c"}).error().message,
+              HasSubstr("takes MODEL and DRAFT, and 'c'"));
+  EXPECT_THAT(parse({"inspect", "a", "--jsno"}).error().message, HasSubstr("--json"));
+}
+
 TEST(CommandLine, OptionsThatHaveNothingToActOn) {
   EXPECT_THAT(error({"serve", "m", "--dummy-seed", "1"}), HasSubstr("--load-format dummy"));
   EXPECT_THAT(error({"serve", "m", "--load-format", "auto", "--dummy-routing-overlap", "0.4"}),

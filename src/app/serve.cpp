@@ -1,25 +1,24 @@
 #include "app/serve.h"
 
 #include <fmt/core.h>
-#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
-#include <csignal>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <semaphore>
-#include <thread>
 #include <utility>
 
 #include "api/service.h"
+#include "app/entrance.h"
 #include "app/load.h"
+#include "app/status.h"
+#include "app/stop_signal.h"
+#include "app/supervise.h"
 #include "base/log.h"
 #include "base/process_metrics.h"
 #include "net/middleware.h"
 #include "net/server.h"
+#include "plan/memory_floor.h"
 
 namespace lagoon::app {
 namespace {
@@ -30,84 +29,6 @@ void print_line(const std::string& line) {
   fmt::print("{}\n", line);
   std::fflush(stdout);
 }
-
-sigset_t stop_signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  return signals;
-}
-
-// SIGINT and SIGTERM, taken by a thread of their own: while the model is being loaded they end the
-// program at once, later they wake wait(). Signals are blocked for all threads started afterwards.
-class StopSignal {
- public:
-  StopSignal() : signals_(stop_signals()), state_(std::make_shared<State>()) {
-    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
-    std::thread([signals = signals_, state = state_] {
-      int number = 0;
-      sigwait(&signals, &number);
-      if (state->loading) std::_Exit(128 + number);
-      state->number = number;
-      state->raised.release();
-    }).detach();
-  }
-
-  // From now on a signal is waited for.
-  void loaded() { state_->loading = false; }
-
-  // Sleeps until a signal comes; a second one ends the program at once.
-  int wait() {
-    state_->raised.acquire();
-    pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
-    return state_->number;
-  }
-
- private:
-  // Outlives a serve() that returns early.
-  struct State {
-    std::atomic<bool> loading{true};
-    std::atomic<int> number{0};
-    std::binary_semaphore raised{0};
-  };
-  sigset_t signals_;
-  std::shared_ptr<State> state_;
-};
-
-// Requests go to the service while it is open; before and after they are told to come back.
-class Entrance {
- public:
-  void open(api::Service* service) { service_.store(service); }
-  // Only metrics are still to be had.
-  void close() { closed_ = true; }
-
-  void handle(net::HttpRequest request, std::shared_ptr<net::Responder> responder) {
-    api::Service* const service = service_.load();
-    if (service != nullptr && (!closed_ || request.path == "/metrics")) {
-      service->handle(std::move(request), std::move(responder));
-      return;
-    }
-    if (request.path == "/health") {
-      api::respond_health(
-          *responder,
-          {.ready = false, .phase = service == nullptr ? "loading" : "draining", .percent = 0},
-          nullptr);
-      return;
-    }
-    const char* const message =
-        service == nullptr ? "The model is being loaded." : "The server is shutting down.";
-    responder->respond(503, "application/json",
-                       fmt::format(R"({{"error":{{"message":"{}","type":"ServiceUnavailableError",)"
-                                   R"("param":null,"code":503}}}})",
-                                   message),
-                       {{"Retry-After", service == nullptr ? "1" : "5"}});
-  }
-
- private:
-  std::atomic<api::Service*> service_{nullptr};
-  std::atomic<bool> closed_{false};
-};
 
 // The start-up line on thinking, from --default-chat-template-kwargs (checked by the service).
 std::string thinking_line(const std::string& kwargs) {
@@ -133,6 +54,9 @@ api::ServiceOptions service_options(const ServeOptions& options, const LoadedMod
   service.default_template_kwargs = options.default_template_kwargs;
   service.default_sampling = model.default_sampling;
   service.force_include_usage = options.force_include_usage;
+  service.strict_model_name = options.strict_model_name;
+  service.thinking_signatures = options.thinking_signatures;
+  service.max_response_store_bytes = static_cast<size_t>(options.max_response_store_bytes);
   return service;
 }
 
@@ -225,8 +149,10 @@ Result<void> serve(const ServeOptions& options) {
   set_up_log(options);
   LAGOON_RETURN_IF_ERROR(api::parse_template_kwargs(options.default_template_kwargs));
   LAGOON_ASSIGN(const net::ServerOptions listening, server_options(options));
-  // The port comes before the model: that it is taken should be said before loading costs anything.
-  Entrance entrance;
+  // The port comes before the model: that it is taken should be said before loading costs anything,
+  // and who waits for the server can ask how far it is.
+  Status status;
+  Entrance entrance(status);
   const auto metrics = std::make_shared<MetricsRegistry>();
   const net::Middleware middleware(
       middleware_options(options), *metrics,
@@ -240,32 +166,36 @@ Result<void> serve(const ServeOptions& options) {
                                                                         : options.served_names[0],
                             .lines = stdout,
                             .metrics = metrics,
-                            .log_stats = options.log_stats}));
+                            .log_stats = options.log_stats,
+                            .progress = &status.progress(),
+                            .test_draft = true}));
   add_process_metrics(*metrics);
   print_line(thinking_line(options.default_template_kwargs));
   print_remarks(options);
-  const auto made = service_options(options, *model);
+  auto made = service_options(options, *model);
+  plan::MemoryFloor floor(model->memory_floor);
+  made.health = [&status] { return status.health(); };
+  made.refusal = [&floor] { return floor.refusal(); };
   LAGOON_ASSIGN(const auto service, api::Service::create(made, *model->engine, *model->tokenizer,
                                                          *model->chat_template, *metrics));
   stop.loaded();
+  status.enter(Stage::kServing);
   entrance.open(service.get());
   print_line("Application startup complete.");
   print_line(
       fmt::format("Serving {} on {}", made.model_names[0], address(options, server->port())));
 
-  LOG(info, "stopping: signal {}", stop.wait());
-  entrance.close();
-  if (!server->drain(std::chrono::seconds(options.shutdown_timeout))) {
-    LOG(warning, "requests that still run after {} s are ended (--shutdown-timeout)",
-        options.shutdown_timeout);
-    // They are told so; who does not read that in time is cut off.
-    model->engine->shutdown();
-    server->drain(std::chrono::seconds(1));
-  }
+  const auto ended = supervise({.status = status,
+                                .engine = *model->engine,
+                                .service = *service,
+                                .server = *server,
+                                .drain = std::chrono::seconds(options.shutdown_timeout),
+                                .stall = std::chrono::seconds(options.stall_timeout)},
+                               stop);
   // Sockets first: nothing reaches the service any more, and requests of clients are cancelled.
   server.reset();
   model->engine->shutdown();
-  return {};
+  return ended;
 }
 
 }  // namespace lagoon::app

@@ -45,24 +45,15 @@ void add_model_parts(CLI::App& command, ServeOptions& options, ServeTexts& texts
       R"(Sampling defaults in place of the file's: {"temperature":0.7,"top_p":0.95,"top_k":20})",
       "JSON")
       ->check(not_empty());
+  command.add_flag("--require-draft,!--no-require-draft", options.model.require_draft,
+                   "Do not start where less than 10 % of what the draft proposes on code is "
+                   "accepted; else the server goes on without the draft");
   command.add_flag("--trust-remote-code", texts.trust_remote_code,
                    "Accepted; has no effect, since no code of a model is run");
 }
 
 void add_computing(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
-  add(command, "--max-num-seqs", options.model.slots, "Requests computed at a time; default: 4",
-      "N")
-      ->check(CLI::Range(1, 1024));
-  add(command, "--max-num-batched-tokens", texts.max_batched_tokens,
-      "Rows of a step at most, prompts' and answers' together", "N")
-      ->check(not_empty());
-  add(command, "--kv-cache-memory-bytes", texts.kv_cache_bytes,
-      "Size of the pool of keys and values (12G); default: --max-num-seqs requests of full length",
-      "BYTES")
-      ->check(not_empty());
-  add(command, "--gpu-memory-utilization", texts.gpu_memory_utilization,
-      "Accepted together with --kv-cache-memory-bytes, which decides", "SHARE")
-      ->check(CLI::Range(0.01, 1.0));
+  add_memory_options(command, options.model, texts.memory);
   command.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", texts.prefix_caching,
                    "Accepted; has no effect yet");
   command.add_flag("--enable-chunked-prefill,!--no-enable-chunked-prefill", texts.chunked_prefill,
@@ -86,6 +77,11 @@ void add_answers(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
       ->check(CLI::IsMember({"poolside_v1"}));
   command.add_flag("--enable-force-include-usage,!--no-enable-force-include-usage",
                    options.force_include_usage, "Streams end with usage whether or not asked for");
+  command.add_flag("--strict-model-name", options.strict_model_name,
+                   "/v1/messages takes only the names that are served; unless given, any");
+  command.add_flag("--thinking-signatures,!--no-thinking-signatures", options.thinking_signatures,
+                   "/v1/messages: thinking blocks carry a made-up signature, on unless switched "
+                   "off");
   command.add_flag("--enable-prompt-tokens-details", texts.prompt_tokens_details,
                    "Accepted; usage always tells prompt_tokens_details");
 }
@@ -140,6 +136,11 @@ void add_limits(CLI::App& command, ServeOptions& options) {
   with_suffixes(add(command, "--max-body-bytes", options.max_body_bytes,
                     "Largest body of a request; default: 64M", "BYTES"))
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  with_suffixes(add(command, "--max-response-store-bytes", options.max_response_store_bytes,
+                    "Answers of /v1/responses that are kept for previous_response_id, 0: none; "
+                    "default: 64M",
+                    "BYTES"))
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   add(command, "--max-connections", options.max_connections, "Connections at a time; default: 4096",
       "N")
       ->check(CLI::Range(1, 1 << 20));
@@ -156,6 +157,10 @@ void add_limits(CLI::App& command, ServeOptions& options) {
           "Seconds that a client may take nothing of its answer; default: 120", 1);
   seconds("--shutdown-timeout", options.shutdown_timeout,
           "Seconds for running requests to end after SIGTERM; default: 30", 0);
+  seconds("--stall-timeout", options.stall_timeout,
+          "Seconds without a token while requests run, after which the server ends with an error; "
+          "default: 60 (0: never)",
+          0);
 }
 
 void add_log(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
@@ -181,7 +186,7 @@ void group_options(CLI::App& command) {
   const std::vector<std::pair<const char*, Names>> groups = {
       {"Model",
        {"--model", "--revision", "--served-model-name", "--max-model-len", "--speculative-config",
-        "--tokenizer", "--default-chat-template-kwargs", "--generation-config",
+        "--require-draft", "--tokenizer", "--default-chat-template-kwargs", "--generation-config",
         "--override-generation-config", "--trust-remote-code"}},
       {"Computing and memory",
        {"--backend", "--threads", "--max-num-seqs", "--max-num-batched-tokens", "--kv-cache-dtype",
@@ -189,14 +194,16 @@ void group_options(CLI::App& command) {
         "--enable-chunked-prefill", "--enforce-eager", "--moe-backend", "--tensor-parallel-size"}},
       {"Answers",
        {"--enable-auto-tool-choice", "--tool-call-parser", "--reasoning-parser",
-        "--enable-force-include-usage", "--enable-prompt-tokens-details"}},
+        "--enable-force-include-usage", "--strict-model-name", "--thinking-signatures",
+        "--enable-prompt-tokens-details"}},
       {"Network",
        {"--host", "--port", "--uds", "--root-path", "--api-key", "--api-key-file",
         "--allowed-origins", "--allowed-methods", "--allowed-headers", "--allow-credentials",
         "--ssl-certfile", "--ssl-keyfile", "--ssl-ca-certs", "--ssl-cert-reqs"}},
       {"Limits",
-       {"--max-body-bytes", "--max-connections", "--idle-timeout", "--read-timeout",
-        "--receive-timeout", "--write-timeout", "--shutdown-timeout"}},
+       {"--max-body-bytes", "--max-response-store-bytes", "--max-connections", "--idle-timeout",
+        "--read-timeout", "--receive-timeout", "--write-timeout", "--shutdown-timeout",
+        "--stall-timeout"}},
       {"Log",
        {"--log-format", "--log-level", "--enable-log-requests", "--max-log-len",
         "--disable-log-stats", "--enable-request-id-headers"}},
@@ -240,36 +247,6 @@ Result<void> read_api_keys(const std::string& path, std::vector<std::string>& ke
                                  file.is_open() ? "has no keys, one a line" : "cannot be read"));
 }
 
-Result<void> finish_memory(const ServeTexts& texts, ServeOptions& options) {
-  ModelOptions& model = options.model;
-  if (!texts.max_batched_tokens.empty()) {
-    LAGOON_ASSIGN(const int64_t tokens,
-                  parse_count("--max-num-batched-tokens", texts.max_batched_tokens));
-    if (tokens > 1 << 20) {
-      return usage_error(
-          fmt::format("--max-num-batched-tokens is {}, and a step has at most {} "
-                      "rows",
-                      tokens, 1 << 20));
-    }
-    model.max_batched_tokens = static_cast<int>(tokens);
-  }
-  if (!texts.kv_cache_bytes.empty()) {
-    LAGOON_ASSIGN(model.kv_cache_bytes,
-                  parse_count("--kv-cache-memory-bytes", texts.kv_cache_bytes));
-  }
-  if (texts.gpu_memory_utilization > 0) {
-    if (texts.kv_cache_bytes.empty()) {
-      return usage_error(
-          "--gpu-memory-utilization cannot size the memory for keys and values in this version: "
-          "give its bytes with --kv-cache-memory-bytes, or leave both out");
-    }
-    options.remarks.emplace_back(
-        "--gpu-memory-utilization has no effect: --kv-cache-memory-bytes decides, and free memory "
-        "is not compared with a share of all");
-  }
-  return {};
-}
-
 // What is accepted since scripts give it, and what of it cannot be had.
 Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
                              ServeOptions& options) {
@@ -292,9 +269,7 @@ Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
     options.remarks.emplace_back(
         "--enable-prefix-caching has no effect yet: there is no prefix cache");
   }
-  if (texts.enforce_eager) {
-    options.remarks.emplace_back("--enforce-eager changes nothing: no graphs are captured");
-  }
+  options.model.graphs = !texts.enforce_eager;
   if (!texts.moe_backend.empty()) {
     options.remarks.emplace_back(
         "--moe-backend has no effect: there is one way to compute experts");
@@ -302,6 +277,11 @@ Result<void> finish_accepted(const CLI::App& command, const ServeTexts& texts,
   if (texts.trust_remote_code) {
     options.remarks.emplace_back(
         "--trust-remote-code has no effect: no code of a model is ever run");
+  }
+  if (options.model.require_draft && options.model.speculative_config.empty()) {
+    return usage_error(
+        "--require-draft is about a draft, and there is none: add "
+        "--speculative-config");
   }
   if (command.count("--max-log-len") > 0 && !options.log_requests) {
     return usage_error(
@@ -370,7 +350,7 @@ void add_serve_options(CLI::App& command, ServeOptions& options, ServeTexts& tex
 }
 
 Result<void> finish_serve(const CLI::App& command, const ServeTexts& texts, ServeOptions& options) {
-  LAGOON_RETURN_IF_ERROR(finish_memory(texts, options));
+  LAGOON_RETURN_IF_ERROR(finish_memory(texts.memory, options.model));
   LAGOON_RETURN_IF_ERROR(finish_accepted(command, texts, options));
   LAGOON_RETURN_IF_ERROR(finish_network(command, texts, options));
   options.log_stats = !texts.no_log_stats;

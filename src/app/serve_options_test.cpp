@@ -63,8 +63,10 @@ TEST(ServeOptions, TheLineOfTheRecipe) {
   EXPECT_EQ(options.model.slots, 4);
   EXPECT_EQ(options.model.max_batched_tokens, 8192);
   EXPECT_EQ(options.host, "0.0.0.0");
-  EXPECT_THAT(options.remarks, ElementsAre(HasSubstr("VLLM_USE_DEEP_GEMM is ignored"),
-                                           HasSubstr("--gpu-memory-utilization has no effect")));
+  EXPECT_EQ(options.model.memory_utilization, 0.85);
+  EXPECT_EQ(options.stall_timeout, 60);
+  EXPECT_FALSE(options.model.require_draft);
+  EXPECT_THAT(options.remarks, ElementsAre(HasSubstr("VLLM_USE_DEEP_GEMM is ignored")));
 }
 
 TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
@@ -74,15 +76,17 @@ TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
              "--enable-auto-tool-choice", "--tool-call-parser", "poolside_v1",
              "--reasoning-parser=poolside_v1", "--enable-request-id-headers"});
   EXPECT_THAT(options.remarks,
-              ElementsAre(HasSubstr("--enable-prefix-caching"), HasSubstr("--enforce-eager"),
-                          HasSubstr("--moe-backend"), HasSubstr("--trust-remote-code")));
+              ElementsAre(HasSubstr("--enable-prefix-caching"), HasSubstr("--moe-backend"),
+                          HasSubstr("--trust-remote-code")));
+  EXPECT_FALSE(options.model.graphs);
+  EXPECT_TRUE(serve({"m"}).model.graphs);
   EXPECT_THAT(serve({"m", "--no-enable-prefix-caching"}).remarks, IsEmpty());
 }
 
 TEST(ServeOptions, WhatCannotBeHadIsRefused) {
   EXPECT_THAT(error({"m", "--tensor-parallel-size", "2"}), HasSubstr("one device"));
-  EXPECT_THAT(error({"m", "--gpu-memory-utilization", "0.9"}),
-              HasSubstr("--kv-cache-memory-bytes"));
+  EXPECT_THAT(error({"m", "--gpu-memory-utilization", "1.5"}), HasSubstr("1.5"));
+  EXPECT_THAT(error({"m", "--require-draft"}), HasSubstr("--speculative-config"));
   EXPECT_THAT(error({"m", "--no-enable-chunked-prefill"}), HasSubstr("chunks"));
   EXPECT_THAT(error({"m", "--no-enable-auto-tool-choice"}), HasSubstr("tool_choice"));
   EXPECT_THAT(error({"m", "--tool-call-parser", "hermes"}), HasSubstr("poolside_v1"));
@@ -183,6 +187,14 @@ TEST(ServeOptions, TheEnvironment) {
               ElementsAre("[a,b]", "c"));
   EXPECT_THAT(serve({"m", "--served-model-name=[x]"}).served_names, ElementsAre("[x]"));
   EXPECT_EQ(serve({"m", "--max-body-bytes", "2K"}).max_body_bytes, 2048);
+  EXPECT_EQ(serve({"m", "--max-response-store-bytes", "1m"}).max_response_store_bytes, 1'000'000);
+  EXPECT_EQ(serve({"m", "--max-response-store-bytes", "0"}).max_response_store_bytes, 0);
+  EXPECT_THAT(error({"m", "--max-response-store-bytes", "-1"}),
+              HasSubstr("--max-response-store-bytes"));
+  EXPECT_FALSE(serve({"m"}).strict_model_name);
+  EXPECT_TRUE(serve({"m", "--strict-model-name"}).strict_model_name);
+  EXPECT_TRUE(serve({"m"}).thinking_signatures);
+  EXPECT_FALSE(serve({"m", "--no-thinking-signatures"}).thinking_signatures);
   EXPECT_THAT(error({"m", "--max-body-bytes", "2q"}), HasSubstr("--max-body-bytes"));
   EXPECT_THAT(error({"m", "--max-model-len", "1"}), HasSubstr("the least is 2"));
   EXPECT_THAT(error({"m"}, {"LAGOON_ENABLE_LOG_REQUESTS="}), HasSubstr("is given an empty value"));

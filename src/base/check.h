@@ -4,6 +4,12 @@
 
 namespace lagoon {
 
+// Called with a sentence on the thread whose CHECK failed, or that was left by an exception, before
+// the program is aborted; it may end the program itself. Once it is set it stays; null takes it
+// back.
+using FatalHandler = void (*)(const char* sentence);
+void set_fatal_handler(FatalHandler handler);
+
 [[noreturn]] void check_failed(const char* file, int line, const char* condition);
 
 }  // namespace lagoon

@@ -118,8 +118,9 @@ struct Progress {
   int waiting = 0;
   // Since a step last ended, or since there has been something to do; 0 where there is nothing.
   double seconds_since_progress = 0;
-  double kv_usage = 0;  // share of the pages in use
-  bool failed = false;  // the model has; nothing is taken any more
+  double kv_usage = 0;       // share of the pages in use
+  bool failed = false;       // the model has; nothing is taken any more
+  std::string failure = {};  // then: how
 };
 
 // Proposals from elsewhere than the model's draft (tests: an oracle, an adversary). Called on the

@@ -63,6 +63,7 @@ Progress Mailbox::progress() const {
   progress.running = running_;
   progress.waiting = inside_ - running_;
   progress.failed = failure_.has_value();
+  progress.failure = failure_.value_or("");
   if (inside_ > 0 && now > last_progress_) {
     progress.seconds_since_progress = std::chrono::duration<double>(now - last_progress_).count();
   }

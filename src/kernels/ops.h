@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -147,7 +148,9 @@ struct StateShape {
   int page_tokens = 0;  // positions a page holds, in every full layer; a multiple of 16 (ref: any)
   CacheType cache_type = CacheType::kActivations;
   std::vector<CacheShape> full;
-  std::vector<CacheShape> sliding;  // ring of at least window + max_rows + block_rows positions
+  // Rings of window + block_rows positions and those of the rows that a backend takes at a time,
+  // at most max_rows.
+  std::vector<CacheShape> sliding;
 };
 class State {
  public:
@@ -244,7 +247,7 @@ struct TokenLogprob {
 
 // Where head_sample writes.
 struct SampleResults {
-  std::span<int32_t> tokens;     // [asked]
+  std::span<int32_t> tokens;     // [asked]; empty: not wanted, they are proposals alone
   std::span<float> logits = {};  // raw, [asked, vocab]; empty: not wanted
   // Of each asked row with logprobs = n >= 0, n at most vocab, 1 + n entries: the token, then the n
   // best by rank.
@@ -264,6 +267,25 @@ struct ExpertUse {
   int64_t distinct = 0;  // experts with at least one row, summed over these layers
 };
 
+// Memory of a device that is not the host's, in bytes.
+struct DeviceMemory {
+  int64_t free = 0;
+  int64_t total = 0;
+};
+
+// What the steps of a state are made of.
+struct Layers {
+  const PackedWeight* embedding = nullptr;
+  std::span<const AttentionLayer> attention;
+  std::span<const FfnLayer> ffn;
+  const Head* head = nullptr;
+  int64_t positions = 0;  // that a sequence may have
+  // Of a draft: draft_context() is called with the state of this target and all of its rows at
+  // most.
+  const DraftContext* context = nullptr;
+  const State* target = nullptr;
+};
+
 // Not thread-safe: one thread drives a backend.
 class Backend {
  public:
@@ -273,6 +295,14 @@ class Backend {
   // Copies a matrix into the backend's layout.
   virtual Result<Weight> prepare(const HostMatrix& matrix) = 0;
   virtual Result<std::unique_ptr<State>> allocate(const StateShape& shape) = 0;
+
+  // Takes all memory that steps of these layers need, whatever their shapes, so that they take none
+  // later. Without it they take what they need when they need it. Errors: no memory.
+  virtual Result<void> reserve(State& state, const Layers& layers) {
+    static_cast<void>(state);
+    static_cast<void>(layers);
+    return {};
+  }
 
   // Begins a step: takes over rows and page tables, resolving proposals to tokens.
   virtual void begin(State& state, const Batch& batch) = 0;
@@ -293,6 +323,10 @@ class Backend {
                              std::span<const AttentionLayer> layers,
                              std::span<const ContextRow> rows) = 0;
 
+  // The tokens of the rows of the last step, proposals resolved: [rows]. Free after head_sample();
+  // before it, a backend may have to wait for its device.
+  virtual void read_tokens(const State& state, std::span<int32_t> out) const = 0;
+
   // Of the last step. A backend that proposals and rows never leave may not count.
   virtual ExpertUse expert_use(const State& state) const {
     static_cast<void>(state);
@@ -302,6 +336,12 @@ class Backend {
   // Why the backend cannot go on (a device was lost, say), or null. Once it is set, what the last
   // step computed and what later ones do means nothing; the operations return all the same.
   virtual const Error* failure() const { return nullptr; }
+
+  // What the device has; none where it shares the host's memory.
+  virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
+  // Bytes per second that the device's memory copies, read and written together, measured now; none
+  // where computing reads the host's memory.
+  virtual std::optional<double> measure_read_rate() { return std::nullopt; }
 
   // For tests: tap i of row r of the last step, [hidden].
   virtual void read_tap(const State& state, int tap, int row, std::span<float> out) const = 0;

@@ -40,9 +40,10 @@ std::vector<RowGroup> group_rows(std::span<const Row> rows, int64_t most) {
   return groups;
 }
 
-Step::Step(const StateShape& shape, int ring_multiple)
+Step::Step(const StateShape& shape, int ring_multiple, int most_at_once)
     : shape_(shape),
       ring_multiple_(ring_multiple),
+      rows_at_once_(std::min(shape.max_rows, most_at_once)),
       page_tables_(shape.sequences),
       proposals_(shape.sequences) {
   check_shape(shape);
@@ -74,7 +75,7 @@ void Step::check_rows() const {
   std::vector<bool> seen(shape_.sequences, false);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    CHECK(row.token >= 0 && row.token < shape_.vocab && row.position >= 0);
+    CHECK(row.token < shape_.vocab && row.position >= 0);  // begin() resolved negative ones
     if (i > 0 && rows_[i - 1].sequence == row.sequence) {
       CHECK(row.position == rows_[i - 1].position + 1);
     } else {
@@ -89,7 +90,7 @@ void Step::check_rows() const {
 }
 
 int64_t Step::ring_positions(int window) const {
-  const int64_t least = int64_t{window} + shape_.max_rows + shape_.block_rows;
+  const int64_t least = int64_t{window} + rows_at_once_ + shape_.block_rows;
   return (least + ring_multiple_ - 1) / ring_multiple_ * ring_multiple_;
 }
 
@@ -117,23 +118,40 @@ void Step::keep_proposals(std::span<const SampleRow> asked, std::span<const int3
   for (const auto& [row, token] : by_row) proposals_[rows_[row].sequence].push_back(token);
 }
 
-int64_t cache_bytes(const StateShape& shape, int64_t element) {
-  int64_t values = 0;
-  for (const CacheShape& cache : shape.full) {
-    values += int64_t{shape.pages} * shape.page_tokens * cache.kv_heads * cache.head_dim * 2;
+std::vector<int32_t> Step::keep_places(std::span<const SampleRow> asked) {
+  std::vector<std::pair<int32_t, size_t>> by_row;  // row, index
+  for (size_t i = 0; i < asked.size(); ++i) {
+    by_row.emplace_back(asked[i].row, i);
+    proposals_[rows_[asked[i].row].sequence].clear();
   }
-  for (const CacheShape& cache : shape.sliding) {
-    values += shape.sequences * (int64_t{cache.window} + shape.max_rows + shape.block_rows) *
-              cache.kv_heads * cache.head_dim * 2;
+  std::sort(by_row.begin(), by_row.end());
+  std::vector<int32_t> places(asked.size());
+  for (const auto& [row, i] : by_row) {
+    const int32_t sequence = rows_[row].sequence;
+    std::vector<int32_t>& proposals = proposals_[sequence];
+    const auto j = static_cast<int32_t>(proposals.size());
+    CHECK(j < shape_.max_rows);  // a row is asked for once
+    places[i] = sequence * shape_.max_rows + j;
+    proposals.push_back(Row::proposal(places[i]));
+  }
+  return places;
+}
+
+int64_t cache_bytes(const Step& step, int64_t element) {
+  int64_t values = 0;
+  for (const auto* caches : {&step.shape().full, &step.shape().sliding}) {
+    for (const CacheShape& cache : *caches) {
+      values += step.entries(cache.window) * cache.kv_heads * cache.head_dim * 2;
+    }
   }
   return values * element;
 }
 
-Error out_of_cache_memory(const StateShape& shape, int64_t element) {
+Error out_of_cache_memory(const Step& step, int64_t element) {
   return {ErrorCode::kResourceExhausted,
           fmt::format("out of memory for {} MiB of keys and values; use fewer sequences or a "
                       "shorter context",
-                      cache_bytes(shape, element) >> 20)};
+                      cache_bytes(step, element) >> 20)};
 }
 
 }  // namespace lagoon::kernels

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/laguna.h"
 
 namespace lagoon::model {
 
@@ -16,13 +17,7 @@ DFlash::DFlash(const checkpoint::DraftConfig& config, DraftWeights weights,
       embedding_(embedding),
       backend_(backend) {}
 
-Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& config,
-                                               DraftWeights weights,
-                                               const kernels::PackedWeight& embedding, int slots,
-                                               kernels::Backend& backend) {
-  // parse_draft_config() refuses others: attention here is causal, and pages are none.
-  CHECK(config.causal && config.window > 0);
-  std::unique_ptr<DFlash> draft(new DFlash(config, std::move(weights), embedding, backend));
+kernels::StateShape draft_state_shape(const checkpoint::DraftConfig& config, int slots) {
   kernels::StateShape shape;
   shape.hidden = config.hidden;
   shape.vocab = config.vocab;
@@ -32,12 +27,31 @@ Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& co
   shape.sliding.assign(
       static_cast<size_t>(config.layers),
       {.kv_heads = config.kv_heads, .head_dim = config.head_dim, .window = config.window});
-  LAGOON_ASSIGN(draft->state_, backend.allocate(shape));
+  return shape;
+}
+
+Result<std::unique_ptr<DFlash>> DFlash::create(const checkpoint::DraftConfig& config,
+                                               DraftWeights weights,
+                                               const kernels::PackedWeight& embedding,
+                                               const kernels::State& target, int slots,
+                                               int64_t max_length, kernels::Backend& backend) {
+  // parse_draft_config() refuses others: attention here is causal, and pages are none.
+  CHECK(config.causal && config.window > 0);
+  std::unique_ptr<DFlash> draft(new DFlash(config, std::move(weights), embedding, backend));
+  LAGOON_ASSIGN(draft->state_, backend.allocate(draft_state_shape(config, slots)));
+  LAGOON_RETURN_IF_ERROR(
+      backend.reserve(*draft->state_, {.embedding = &embedding,
+                                       .attention = draft->weights_.attention,
+                                       .ffn = draft->weights_.ffn,
+                                       .head = &draft->weights_.head,
+                                       .positions = max_length + config.block_size,
+                                       .context = &draft->weights_.context,
+                                       .target = &target}));
   draft->no_pages_.resize(static_cast<size_t>(slots));
   return draft;
 }
 
-std::vector<int32_t> DFlash::propose(std::span<const Anchor> anchors, int k) {
+void DFlash::propose(std::span<const Anchor> anchors, int k) {
   CHECK(k >= 1 && k <= max_proposals());
   rows_.clear();
   asked_.clear();
@@ -51,15 +65,13 @@ std::vector<int32_t> DFlash::propose(std::span<const Anchor> anchors, int k) {
     }
   }
 
-  std::vector<int32_t> proposals(asked_.size());
   backend_.begin(*state_, {.rows = rows_, .page_tables = no_pages_, .proposals = nullptr});
   backend_.embed(*state_, embedding_);
   for (size_t i = 0; i < weights_.attention.size(); ++i) {
     backend_.attention_half(*state_, weights_.attention[i]);
     backend_.ffn_half(*state_, weights_.ffn[i]);
   }
-  backend_.head_sample(*state_, weights_.head, asked_, {.tokens = proposals});
-  return proposals;
+  backend_.head_sample(*state_, weights_.head, asked_, {.tokens = {}});
 }
 
 int32_t DFlash::first_useful(int32_t begin, int32_t end) const {

@@ -18,19 +18,20 @@ namespace lagoon::model {
 
 class DFlash {
  public:
-  // `embedding` is the target's; it and the backend must outlive the draft. `slots` sequences at a
-  // time.
+  // `embedding` is that of the target, whose state `target` is; both and the backend must outlive
+  // the draft. `slots` sequences of at most `max_length` positions at a time.
   static Result<std::unique_ptr<DFlash>> create(const checkpoint::DraftConfig& config,
                                                 DraftWeights weights,
-                                                const kernels::PackedWeight& embedding, int slots,
-                                                kernels::Backend& backend);
+                                                const kernels::PackedWeight& embedding,
+                                                const kernels::State& target, int slots,
+                                                int64_t max_length, kernels::Backend& backend);
 
   int max_proposals() const { return block_size_ - 1; }
   const kernels::State& state() const { return *state_; }
 
-  // k proposals for each anchor, k for the first anchor first. The context of every anchor's
-  // sequence must reach up to its position.
-  std::vector<int32_t> propose(std::span<const Anchor> anchors, int k);
+  // Makes k proposals for each anchor, which stay in state(): nobody waits for them. The context of
+  // every anchor's sequence must reach up to its position.
+  void propose(std::span<const Anchor> anchors, int k);
 
   // Of positions [begin, end) of a sequence, the first that a row at `end` or later can see.
   int32_t first_useful(int32_t begin, int32_t end) const;

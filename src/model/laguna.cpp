@@ -29,9 +29,9 @@ struct Slot {
   int32_t position = 0;
   int32_t first_row = 0;
   int32_t rows = 0;
-  // Of the last draft: tokens for positions proposals_from + 0, 1 ...
+  // Of the last draft: as many tokens, for positions proposals_from + 0, 1 ...
   int32_t proposals_from = -1;
-  std::vector<int32_t> proposals;
+  int32_t proposals = 0;
 };
 
 class Laguna : public Model {
@@ -52,6 +52,10 @@ class Laguna : public Model {
   void keep_logits(bool keep) override { keep_logits_ = keep; }
   kernels::ExpertUse expert_use() const override { return backend_.expert_use(*state_); }
   const Error* failure() const override { return backend_.failure(); }
+  void drop_draft() override {
+    draft_.reset();
+    info_.max_proposals = 0;
+  }
 
   std::vector<SegmentResult> step(std::span<const Segment> segments) override;
   void draft(std::span<const Anchor> anchors, int k) override;
@@ -66,6 +70,7 @@ class Laguna : public Model {
   SegmentResult add_rows(const Segment& segment);
   void ask(const Segment& segment, int32_t first_row, size_t count);
   void forward(const kernels::SampleResults& results);
+  void resolve(std::span<const Segment> segments, std::vector<SegmentResult>& results);
 
   ModelInfo info_;
   int64_t max_length_;
@@ -104,7 +109,7 @@ void Laguna::check_segment(const Segment& segment) const {
                             [&](int32_t page) { return page >= 0 && page < info_.pages; }));
 }
 
-// Appends the segment's rows to the step; the result has its tokens.
+// Appends the segment's rows to the step; the result has its tokens, proposals as zeros.
 SegmentResult Laguna::add_rows(const Segment& segment) {
   check_segment(segment);
   Slot& sequence = slot(segment.slot);
@@ -124,12 +129,12 @@ SegmentResult Laguna::add_rows(const Segment& segment) {
   }
   if (segment.proposals > 0) {
     CHECK(position == sequence.proposals_from);
-    CHECK(segment.proposals <= static_cast<int>(sequence.proposals.size()));
+    CHECK(segment.proposals <= sequence.proposals);
   }
   for (int j = 0; j < segment.proposals; ++j) {
     rows_.push_back(
         {.token = kernels::Row::proposal(j), .position = position++, .sequence = segment.slot});
-    result.tokens.push_back(sequence.proposals[static_cast<size_t>(j)]);
+    result.tokens.push_back(0);
   }
   CHECK(static_cast<int>(rows_.size()) <= info_.max_rows);
 
@@ -159,6 +164,19 @@ void Laguna::ask(const Segment& segment, int32_t first_row, size_t count) {
   }
 }
 
+// Puts the proposals into the results, once the step is over: before that, nobody waits for them.
+void Laguna::resolve(std::span<const Segment> segments, std::vector<SegmentResult>& results) {
+  if (std::ranges::none_of(segments, [](const Segment& s) { return s.proposals > 0; })) return;
+  std::vector<int32_t> computed(rows_.size());
+  backend_.read_tokens(*state_, computed);
+  auto next = computed.cbegin();
+  for (SegmentResult& result : results) {
+    const auto end = next + static_cast<int64_t>(result.tokens.size());
+    result.tokens.assign(next, end);
+    next = end;
+  }
+}
+
 std::vector<SegmentResult> Laguna::step(std::span<const Segment> segments) {
   if (segments.empty()) return {};
   rows_.clear();
@@ -176,6 +194,7 @@ std::vector<SegmentResult> Laguna::step(std::span<const Segment> segments) {
   std::vector<float> logits(keep_logits_ ? asked_.size() * vocab : 0);
   std::vector<kernels::TokenLogprob> logprobs(entries);
   forward({.tokens = sampled, .logits = logits, .logprobs = logprobs});
+  resolve(segments, results);
 
   size_t next = 0;
   auto next_entry = logprobs.begin();
@@ -207,12 +226,8 @@ void Laguna::draft(std::span<const Anchor> anchors, int k) {
     CHECK(anchor.position >= 1 && anchor.position == sequence.committed);
     sequence.proposals_from = anchor.position + 1;
   }
-  const std::vector<int32_t> proposals = draft_->propose(anchors, k);
-  auto first = proposals.begin();
-  for (const Anchor& anchor : anchors) {
-    slot(anchor.slot).proposals.assign(first, first + k);
-    first += k;
-  }
+  draft_->propose(anchors, k);
+  for (const Anchor& anchor : anchors) slot(anchor.slot).proposals = k;
 }
 
 void Laguna::commit(std::span<const Commit> commits) {
@@ -236,18 +251,19 @@ void Laguna::commit(std::span<const Commit> commits) {
 
 // ---- Loading
 
+// `pages` of kPageTokens positions.
 kernels::StateShape target_shape(const TargetConfig& config, const DraftConfig* draft,
-                                 const ModelInfo& info, kernels::CacheType cache_type) {
+                                 const LoadOptions& options, int pages) {
   kernels::StateShape shape;
   shape.hidden = config.hidden;
   shape.vocab = config.vocab;
   shape.taps = draft ? static_cast<int>(draft->tap_layers.size()) : 0;
-  shape.max_rows = info.max_rows;
-  shape.sequences = info.slots;
+  shape.max_rows = options.max_rows;
+  shape.sequences = options.slots;
   shape.block_rows = draft ? draft->block_size : 0;
-  shape.pages = info.pages;
-  shape.page_tokens = info.page_tokens;
-  shape.cache_type = cache_type;
+  shape.pages = pages;
+  shape.page_tokens = kPageTokens;
+  shape.cache_type = options.cache_type;
   for (const checkpoint::LayerConfig& layer : config.layers) {
     (layer.sliding ? shape.sliding : shape.full)
         .push_back({.kv_heads = config.kv_heads,
@@ -359,6 +375,13 @@ Result<DraftWeights> load_draft(const ModelDir& dir, const DraftConfig& config, 
 
 }  // namespace
 
+kernels::StateShape target_state_shape(const TargetConfig& config, const DraftConfig* draft,
+                                       const LoadOptions& options) {
+  CHECK(options.pool_tokens > 0);
+  return target_shape(config, draft, options,
+                      static_cast<int>((options.pool_tokens + kPageTokens - 1) / kPageTokens));
+}
+
 Result<void> check_draft(const ModelDir& target, const ModelDir& draft,
                          const LoadOptions& options) {
   const std::string path = draft.file_path("config.json");
@@ -391,17 +414,22 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
 
   // The caches first: where memory is short, that is known before the weights are read.
   LAGOON_ASSIGN(std::unique_ptr<kernels::State> state,
-                backend.allocate(target_shape(target_config, pair, info, options.cache_type)));
+                backend.allocate(target_shape(target_config, pair, options, info.pages)));
   LAGOON_ASSIGN(TargetWeights weights,
                 load_target(target, target_config, std::move(readers.target), options, backend));
   if (pair != nullptr) set_taps(weights, pair->tap_layers);
+  LAGOON_RETURN_IF_ERROR(backend.reserve(*state, {.embedding = weights.embedding.get(),
+                                                  .attention = weights.attention,
+                                                  .ffn = weights.ffn,
+                                                  .head = &weights.head,
+                                                  .positions = max_length}));
   std::unique_ptr<DFlash> dflash;
   if (pair != nullptr) {
     LAGOON_ASSIGN(DraftWeights draft_weights,
                   load_draft(*draft, *pair, std::move(readers.draft), options, backend));
     draft_weights.head.lm_head = weights.lm_head.get();
     LAGOON_ASSIGN(dflash, DFlash::create(*pair, std::move(draft_weights), *weights.embedding,
-                                         options.slots, backend));
+                                         *state, options.slots, max_length, backend));
   }
   enter(options, checkpoint::LoadPhase::kPreparing);
   return std::unique_ptr<Model>(std::make_unique<Laguna>(std::move(info), max_length,

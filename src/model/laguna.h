@@ -27,6 +27,13 @@ struct LoadOptions {
   std::optional<RandomOptions> random = {};
 };
 
+// The memory of keys, values and rows that load() takes, for whoever plans it. Of `options` slots,
+// max_rows, pool_tokens (which must be given) and cache_type count.
+kernels::StateShape target_state_shape(const checkpoint::TargetConfig& config,
+                                       const checkpoint::DraftConfig* draft,
+                                       const LoadOptions& options);
+kernels::StateShape draft_state_shape(const checkpoint::DraftConfig& config, int slots);
+
 // Whether the draft belongs to the target and, unless its weights are made, is complete: from
 // configs and tensor headers alone.
 Result<void> check_draft(const checkpoint::ModelDir& target, const checkpoint::ModelDir& draft,

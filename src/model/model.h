@@ -104,6 +104,9 @@ class Model {
   // See kernels::Backend::failure().
   virtual const Error* failure() const { return nullptr; }
 
+  // Gives the draft and its memory up: no proposals from now on.
+  virtual void drop_draft() {}
+
   // Whether SegmentResult::logits is filled (tests).
   virtual void keep_logits(bool keep) = 0;
 };

@@ -42,6 +42,9 @@ class WatchedBackend final : public kernels::Backend {
     }
     return state;
   }
+  Result<void> reserve(kernels::State& state, const kernels::Layers& layers) override {
+    return backend_->reserve(state, layers);
+  }
   void begin(kernels::State& state, const kernels::Batch& batch) override {
     backend_->begin(state, batch);
   }
@@ -72,6 +75,13 @@ class WatchedBackend final : public kernels::Backend {
                      std::span<const kernels::ContextRow> rows) override {
     backend_->draft_context(draft, target, context, layers, rows);
   }
+  void read_tokens(const kernels::State& state, std::span<int32_t> out) const override {
+    backend_->read_tokens(state, out);
+  }
+  kernels::ExpertUse expert_use(const kernels::State& state) const override {
+    return backend_->expert_use(state);
+  }
+  const Error* failure() const override { return backend_->failure(); }
   void read_tap(const kernels::State& state, int tap, int row,
                 std::span<float> out) const override {
     backend_->read_tap(state, tap, row, out);

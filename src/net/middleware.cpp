@@ -274,6 +274,7 @@ class CountingResponder : public Responder {
 struct Middleware::Route {
   std::string path;     // up to the brace
   bool prefix = false;  // anything may follow
+  std::string unauthorized;
   std::vector<std::pair<std::string, RequestMetrics>> metrics;
 
   bool matches(std::string_view target) const {
@@ -289,6 +290,7 @@ struct Middleware::State {
       Route route;
       route.path = endpoint.path.substr(0, endpoint.path.find('{'));
       route.prefix = route.path != endpoint.path;
+      route.unauthorized = endpoint.unauthorized;
       for (const std::string& method : names_in(endpoint.methods)) {
         if (method == "HEAD" || method == "OPTIONS") continue;  // no work; counted with the rest
         route.metrics.emplace_back(method, make_metrics(metrics, endpoint.path, method));
@@ -296,6 +298,13 @@ struct Middleware::State {
       routes.push_back(std::move(route));
     }
     other = make_metrics(metrics, "none", "none");
+  }
+
+  std::string unauthorized(const HttpRequest& request) const {
+    for (const Route& route : routes) {
+      if (route.matches(request.path)) return route.unauthorized;
+    }
+    return Endpoint().unauthorized;
   }
 
   // Null: not counted.
@@ -352,6 +361,7 @@ void Middleware::handle(HttpRequest request, std::shared_ptr<Responder> responde
   Headers headers = cors_headers(options.cors, request.header("Origin"));
   const bool origin_allowed = !headers.empty();
   headers.emplace_back(kRequestId, id);
+  headers.emplace_back("Request-Id", id);  // where Anthropic's clients look
   auto counting = std::make_shared<CountingResponder>(
       std::move(responder), std::move(headers), state_->metrics_of(request), request.body.size());
 
@@ -364,7 +374,7 @@ void Middleware::handle(HttpRequest request, std::shared_ptr<Responder> responde
       !is_api_key(key_of(request), options.api_keys)) {
     LOG_FOR(id, info, "{} {} 401: no API key that is known", request.method,
             request.path.substr(0, kLoggedPath));
-    counting->respond(401, "application/json", R"({"error":"Unauthorized"})",
+    counting->respond(401, "application/json", state_->unauthorized(request),
                       {{"WWW-Authenticate", "Bearer"}});
     return;
   }

@@ -26,6 +26,7 @@ struct CorsOptions {
 struct Endpoint {
   std::string path;     // "/v1/models/{name}": up to the brace is a prefix
   std::string methods;  // "GET, HEAD, OPTIONS"
+  std::string unauthorized = R"({"error":"Unauthorized"})";  // body of a 401
 };
 
 struct MiddlewareOptions {
@@ -45,7 +46,7 @@ class Middleware {
 
   // For Server::start(). The handler sees the request with an X-Request-Id: the client's, where it
   // is one that can be used (1 to 128 visible ASCII characters), else a random one. The answer
-  // carries it, too.
+  // carries it, too, also as Request-Id.
   void handle(HttpRequest request, std::shared_ptr<Responder> responder) const;
 
  private:

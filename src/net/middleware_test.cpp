@@ -121,6 +121,13 @@ TEST_F(MiddlewareTest, KeysGuardTheApiAlone) {
   EXPECT_EQ(status_with("/v1/chat", {{"Authorization", "Bearer x"}, {"x-api-key", "first"}}), 401);
 }
 
+TEST_F(MiddlewareTest, AnEndpointMayHaveAnAnswerOfItsOwnForStrangers) {
+  options_.api_keys = {"first"};
+  options_.endpoints.push_back({"/v1/other", "POST, OPTIONS", "no"});
+  EXPECT_EQ(send(request("POST", "/v1/other"))->body, "no");
+  EXPECT_EQ(send(request("POST", "/v1/else"))->body, R"({"error":"Unauthorized"})");
+}
+
 TEST_F(MiddlewareTest, WithoutKeysAnyWillDo) {
   EXPECT_EQ(status_with("/v1/chat", {}), 200);
   EXPECT_EQ(status_with("/v1/chat", {{"Authorization", "Bearer any"}}), 200);
@@ -196,6 +203,8 @@ TEST_F(MiddlewareTest, RequestsHaveIds) {
   EXPECT_EQ(send(request("GET", "/", {{"x-request-id", "mine-1"}}))->header("X-Request-Id"),
             "mine-1");
   EXPECT_EQ(seen_.header("X-Request-Id"), "mine-1");
+  EXPECT_EQ(send(request("GET", "/", {{"x-request-id", "mine-1"}}))->header("Request-Id"),
+            "mine-1");
   for (const std::string& bad : {std::string(), std::string("a b"), std::string(129, 'x')}) {
     const auto answer = send(request("GET", "/", {{"X-Request-Id", bad}}));
     EXPECT_EQ(answer->header("X-Request-Id").size(), 32U) << bad;

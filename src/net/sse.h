@@ -17,6 +17,14 @@ inline std::string sse_event(std::string_view data) {
   return event;
 }
 
+// The same with a name: "event: <name>\ndata: <data>\n\n".
+inline std::string sse_event(std::string_view name, std::string_view data) {
+  std::string event;
+  event.reserve(name.size() + data.size() + 16);
+  event.append("event: ").append(name).append("\ndata: ").append(data).append("\n\n");
+  return event;
+}
+
 // ": <text>\n\n", which clients skip: a sign of life.
 inline std::string sse_comment(std::string_view text) {
   return std::string(": ").append(text).append("\n\n");

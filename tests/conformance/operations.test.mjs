@@ -302,7 +302,7 @@ test('options from a file and the environment', async () => {
   assert.match(stderr, /^lagoon: [^\n]*--port[^\n]*\n$/);
   const server = await Server.start(['--config', config], { env: { LAGOON_MAX_NUM_SEQS: '2' } });
   assert.match(server.stdout, /^thinking: on/m);
-  assert.match(server.stdout, /^GPU KV cache size: [\d,]+ tokens, Maximum concurrency for 1,000 tokens per request: \d+\.\d\dx$/m);
+  assert.match(server.stdout, /^GPU KV cache size: [\d,]+ tokens, Maximum concurrency for 1,000 tokens per request: \d+\.\d\dx \(Lagoon's\)$/m);
   assert.match(server.stdout, /^Using LAGOON NvFp4 MoE backend$/m);
   assert.match(server.stdout, /^Model loading took \d+\.\d+ GiB/m);
   assert.equal((await server.client.models.list()).data[0].max_model_len, 1000);

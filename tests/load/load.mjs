@@ -62,6 +62,7 @@ function note(kind, first, all) {
 
 const child = spawn(program, ['serve', `${root}models/laguna-nano-nvfp4`, '--port', '0',
   '--served-model-name', 'nano', '--max-model-len', '4K', '--read-timeout', '5',
+  '--max-response-store-bytes', '1M',
   '--speculative-config',
   JSON.stringify({ method: 'dflash', model: `${root}models/laguna-nano-dflash-nvfp4` })]);
 let log = '';
@@ -166,6 +167,26 @@ function streamFault(text) {
   return finished === 1 ? '' : `${finished} finish reasons`;
 }
 
+// The same for messages and responses, whose last event says that all is there.
+function endFault(text, last) {
+  const event = text.trimEnd().split('\n\n').at(-1);
+  return event.startsWith(`event: ${last}\ndata: {"type":"${last}"`)
+    ? '' : `it ends with ${event.slice(0, 200)}`;
+}
+
+const messagesPath = '/v1/messages';
+const responsesPath = '/v1/responses';
+const fault = (path, text) => {
+  if (path === messagesPath) return endFault(text, 'message_stop');
+  if (path === responsesPath) return endFault(text, 'response.completed');
+  return streamFault(text);
+};
+const isComplete = (path, answer) => {
+  if (path === messagesPath) return answer.stop_reason;
+  if (path === responsesPath) return ['completed', 'incomplete'].includes(answer.status);
+  return answer.choices[0].finish_reason;
+};
+
 // A generation whose whole answer is read.
 async function generation(kind, path, body, options) {
   if (body.stream) {
@@ -185,9 +206,9 @@ async function generation(kind, path, body, options) {
   }
   completed += 1;
   if (body.stream) {
-    const fault = streamFault(answer.text);
-    if (fault) fail(kind, fault);
-  } else if (!JSON.parse(answer.text).choices[0].finish_reason) {
+    const wrong = fault(path, answer.text);
+    if (wrong) fail(kind, wrong);
+  } else if (!isComplete(path, JSON.parse(answer.text))) {
     fail(kind, 'no finish reason');
   }
 }
@@ -206,6 +227,10 @@ const wrong = [
   ['POST', chatPath, { ...chat(), messages: [{ role: 'user', content: 'word '.repeat(40000) }] },
     400],
   ['POST', '/v1/completions', { model: 'nano', prompt: 7 }, 400],
+  ['POST', messagesPath, '{"messages": [', 400],
+  ['POST', messagesPath, { max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'x' }] }] }, 400],
+  ['POST', responsesPath, { input: [{ type: 'item_reference', id: 'x' }] }, 400],
+  ['POST', responsesPath, { input: 'x', previous_response_id: 'x' }, 404],
   ['GET', chatPath, undefined, 405],
   ['GET', '/v1/nothing', undefined, 404],
 ];
@@ -241,7 +266,10 @@ function garbage() {
 async function leave(early) {
   const limit = early ? 0 : 1 + below(400);
   const begun = below(30) + 1;
-  const answer = await send('POST', chatPath, chat({ stream: random() < 0.8, max_tokens: 200 }), {
+  const body = chat({
+    stream: random() < 0.8, max_tokens: 200, max_output_tokens: 200, input: pick(questions),
+  });
+  const answer = await send('POST', pick([chatPath, messagesPath, responsesPath]), body, {
     leave: (bytes) => (early ? bytes === 0 && begun : bytes >= limit),
   });
   if (answer.left) {
@@ -263,6 +291,12 @@ const mix = [
     tools, stream: random() < 0.5, max_tokens: 24,
     messages: [{ role: 'user', content: 'What is the weather in Paris?' }],
   }))],
+  [8, () => generation('messages', messagesPath, chat({ stream: random() < 0.5 }))],
+  // Most are kept, so that the store is full soon and must let go of as much as comes.
+  [8, () => generation('responses', responsesPath, {
+    model: 'nano', input: pick(questions), max_output_tokens: 8, stream: random() < 0.5,
+    store: random() < 0.8,
+  })],
   [2, () => generation('long prompt', chatPath, chat({
     stream: true, messages: [{ role: 'user', content: sentence(200 + below(800)) }],
   }))],
@@ -384,7 +418,7 @@ const ends = values['vllm:request_success_total'];
 check('the server is alive', alive);
 check(`every answer was as expected (${failures.length} were not)`, failures.length === 0);
 for (const text of failures.slice(0, 10)) console.log(`       ${text}`);
-check(`requests of every kind (${kinds.size} of 11)`, kinds.size === 11);
+check(`requests of every kind (${kinds.size} of 13)`, kinds.size === 13);
 // Where there are few requests, an arena of the allocator more is not yet a leak.
 const served = (later.at(-1).requests - later[0].requests) / 1000;
 check(`memory grows by less than 1 MB per 1,000 requests over the last two thirds (${growth

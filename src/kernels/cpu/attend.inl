@@ -4,7 +4,7 @@ namespace lagoon::kernels::cpu {
 namespace {
 
 constexpr int kBlockTiles = 4;
-constexpr int kBlockPositions = kBlockTiles * kTilePositions;
+constexpr int64_t kBlockPositions = kBlockTiles * kTilePositions;
 
 // Keys and values of a block of positions; tiles that no row sees are null.
 struct Tiles {
@@ -75,11 +75,11 @@ LAGOON_INLINE void add_values(const Attention& a, const Tiles& tiles, int begin,
       if (kIndex < first || kIndex >= last) return;
       Floats weight[kHeads];
       for (int h = 0; h < kHeads; ++h) {
-        weight[h] = broadcast(weights[h * kBlockPositions + group * kPack + kIndex]);
+        weight[h] = broadcast(weights[h * kBlockPositions + int64_t{group} * kPack + kIndex]);
       }
       for (int i = 0; i < kDims; ++i) {
         const Floats value =
-            element_of<kElement, kIndex>(load_words(values + i * kLanes * int64_t{4}));
+            element_of<kElement, kIndex>(load_words(values + i * kLanes * 4));
         for (int h = 0; h < kHeads; ++h) sums[h][i] = multiply_add(value, weight[h], sums[h][i]);
       }
     };
@@ -158,7 +158,7 @@ void attend_block(const Attention& a, const float* q, const Tiles& tiles, int be
     }
     for (int v = 0; v < kVectors; ++v) store(state.sums[h] + v * kLanes, sums.v[v]);
   }
-  constexpr int kDims = kHeads <= 3 ? kDimVectors : kDimVectors / 2;
+  constexpr int64_t kDims = kHeads <= 3 ? kDimVectors : kDimVectors / 2;
   int64_t dim = 0;
   for (; dim + kDims * kLanes <= a.dim; dim += kDims * kLanes) {
     add_values<kElement, kHeads, kDims>(a, tiles, begin, end, weights, factors, dim, out);

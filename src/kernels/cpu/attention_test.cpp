@@ -27,7 +27,7 @@ class Filled {
       : element(wanted),
         dim(head_dim),
         activations(wanted == Element::kBFloat16 ? Activations::kBFloat16 : Activations::kFloat32),
-        cache({kKvHeads, head_dim, window}, 2 * round_up(positions), activations,
+        cache({kKvHeads, head_dim, window}, int64_t{2} * round_up(positions), activations,
               wanted == Element::kFP8 ? CacheType::kFP8 : CacheType::kActivations) {
     // Tiles in a shuffled order; each a run of its own.
     const int tiles = round_up(positions) / kTilePositions;

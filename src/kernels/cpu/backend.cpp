@@ -60,6 +60,12 @@ class CpuBackend final : public Backend {
     cpu::draft_context(machine_, as_cpu(draft), as_cpu(target), context, layers, rows);
   }
 
+  void read_tokens(const State& state, std::span<int32_t> out) const override {
+    const std::span<const Row> rows = as_cpu(state).rows();
+    CHECK(out.size() == rows.size());
+    std::ranges::transform(rows, out.begin(), &Row::token);
+  }
+
   ExpertUse expert_use(const State& state) const override { return as_cpu(state).expert_use(); }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {

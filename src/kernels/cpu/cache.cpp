@@ -19,7 +19,7 @@ Cache::Cache(const CacheShape& shape, int64_t entries, Activations activations, 
       activations_(activations),
       element_(element_of(activations, type)),
       dim_((shape.head_dim + kDimMultiple - 1) / kDimMultiple * kDimMultiple),
-      tile_bytes_(int64_t{kTilePositions} * dim_ * bytes_of(element_)) {
+      tile_bytes_(kTilePositions * dim_ * bytes_of(element_)) {
   CHECK(entries % kTilePositions == 0);
   const int64_t bytes = entries / kTilePositions * shape.kv_heads * tile_bytes_;
   keys_ = allocate(bytes);

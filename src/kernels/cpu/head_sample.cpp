@@ -18,6 +18,8 @@ void head_sample(Machine& machine, CpuState& state, const Head& head,
   const int64_t vocab = state.shape().vocab;
   const std::vector<size_t> logprobs_at = check_asked(asked, results, state.rows().size(), vocab);
   const std::span<float> logits = results.logits;
+  std::vector<int32_t> own_tokens(results.tokens.empty() ? asked.size() : 0);
+  const std::span<int32_t> tokens = results.tokens.empty() ? own_tokens : results.tokens;
   const Output outputs[] = {{&matrix_of(head.lm_head, vocab, hidden), nullptr}};
   const float* weight = vector_of(head.norm, hidden);
   const Vectors& v = vectors();
@@ -41,15 +43,14 @@ void head_sample(Machine& machine, CpuState& state, const Head& head,
         const float* row = output.y + r * vocab;
         const size_t at = first + r;
         const size_t logprobs = logprobs_at[at + 1] - logprobs_at[at];
-        results.tokens[at] =
-            plain_greedy(chunk[r])
-                ? static_cast<int32_t>(v.argmax(row, vocab))
-                : sample_row({row, static_cast<size_t>(vocab)}, chunk[r], state.rows(),
-                             results.logprobs.subspan(logprobs_at[at], logprobs));
+        tokens[at] = plain_greedy(chunk[r])
+                         ? static_cast<int32_t>(v.argmax(row, vocab))
+                         : sample_row({row, static_cast<size_t>(vocab)}, chunk[r], state.rows(),
+                                      results.logprobs.subspan(logprobs_at[at], logprobs));
       }
     });
   }
-  state.keep_proposals(asked, results.tokens);
+  state.keep_proposals(asked, tokens);
 }
 
 }  // namespace lagoon::kernels::cpu

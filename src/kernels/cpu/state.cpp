@@ -29,7 +29,8 @@ Result<std::unique_ptr<CpuState>> CpuState::allocate(const StateShape& shape,
     state->taps_.resize(shape.taps * step_values);
     return state;
   } catch (const std::exception&) {  // bad_alloc or length_error
-    return out_of_cache_memory(shape, bytes_of(element_of(activations, shape.cache_type)));
+    return out_of_cache_memory(CpuState(shape).step_,
+                               bytes_of(element_of(activations, shape.cache_type)));
   }
 }
 

@@ -19,8 +19,8 @@ namespace lagoon::kernels::cpu {
 //   values  [16 positions / pack][dim][pack]
 // so that a vector holds the same dimensions of several positions, or several dimensions of the
 // same positions. `dim` is head_dim rounded up to 16; what is beyond is zero.
-inline constexpr int kTilePositions = 16;
-inline constexpr int kDimMultiple = 16;
+inline constexpr int64_t kTilePositions = 16;
+inline constexpr int64_t kDimMultiple = 16;
 
 enum class Element { kFloat32, kBFloat16, kFP8 };
 constexpr int pack_of(Element element) {

@@ -74,7 +74,7 @@ LAGOON_INLINE Floats element_of(Words words) {
 
 // Sums are kept in 16 parts whatever the width of a register.
 constexpr int kParts = 16;
-constexpr int kVectors = kParts / kLanes;
+constexpr int64_t kVectors = kParts / kLanes;
 struct Parts {
   Floats v[kVectors];
 };

@@ -9,7 +9,7 @@
 namespace lagoon::kernels::cpu {
 namespace {
 
-constexpr int kLanes = 16;
+constexpr int64_t kLanes = 16;
 using Floats = float __attribute__((vector_size(4 * kLanes)));
 // Vectors of dimensions whose sums attention keeps in registers for up to three heads.
 constexpr int kDimVectors = 4;

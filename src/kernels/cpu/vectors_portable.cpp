@@ -8,7 +8,7 @@
 namespace lagoon::kernels::cpu {
 namespace {
 
-constexpr int kLanes = 4;
+constexpr int64_t kLanes = 4;
 using Floats = float __attribute__((vector_size(4 * kLanes)));
 // Vectors of dimensions whose sums attention keeps in registers for up to three heads.
 constexpr int kDimVectors = 2;

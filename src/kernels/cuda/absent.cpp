@@ -7,11 +7,15 @@ bool built() {
   return false;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(Activations) {
+Result<std::unique_ptr<Backend>> make_backend(Activations, bool) {
   return Error{
       ErrorCode::kUnsupported,
       "this build has no CUDA backend: build it on a machine with an NVIDIA GPU and nvcc, or "
       "with -DLAGOON_CUDA=ON, or use --backend cpu"};
+}
+
+Counters counters(const Backend&) {
+  return {};
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -11,28 +11,15 @@ namespace lagoon::kernels::cuda {
 namespace {
 
 // Partial results of a launch; longer prompts take several.
-constexpr int64_t kMostPartial = int64_t{128} << 20;  // floats
+constexpr int64_t kMostPartial = int64_t{32} << 20;  // floats
 // Blocks of a launch in its second and third dimension.
 constexpr int kMostTiles = 65535;
 
-// What a launch of the attention kernel needs to know of a group's positions.
+// What a launch of the attention kernel needs to know of a group.
 void add_group(const RowGroup& group, const AttentionLayer& layer, Attention& attention) {
-  const int per_key_head = layer.heads / layer.kv_heads;
-  const int window = layer.window;
-  const auto queries = static_cast<int>(group.rows) * per_key_head;
+  const auto queries = static_cast<int>(group.rows) * (layer.heads / layer.kv_heads);
   attention.query_tiles += (queries + kQueryTile - 1) / kQueryTile;
   attention.row_count += group.rows;
-  for (int row = 0; row < group.rows; ++row) {
-    attention.most_chunks =
-        std::max(attention.most_chunks, chunks_seen(window, group.first_position + row));
-  }
-  for (int first = 0; first < queries; first += kQueryTile) {
-    const int last = std::min(first + kQueryTile, queries) - 1;
-    const int lowest = lowest_position(window, group.first_position + first / per_key_head);
-    const int chunks =
-        chunk_of(window, group.first_position + last / per_key_head) - chunk_of(window, lowest) + 1;
-    attention.most_tile_chunks = std::max(attention.most_tile_chunks, chunks);
-  }
 }
 
 int64_t partial_size(const Attention& attention) {
@@ -40,16 +27,19 @@ int64_t partial_size(const Attention& attention) {
          (attention.cache.head_dim + 2);
 }
 
-// Launches for as many groups at a time as the partial results have room.
-void attend_in_parts(Machine& machine, const CudaState& state, const AttentionLayer& layer,
-                     const Attention& common) {
+// Cuts the groups of a step into parts: of a ring's rows at once, and of as many as the partial
+// results of one launch have room for. A part's keys and values are stored before it attends.
+std::vector<Attention> cut_into_parts(const CudaState& state, const AttentionLayer& layer,
+                                      const Attention& common) {
   const std::span<const RowGroup> groups = state.host_groups();
+  const int64_t most_rows =
+      layer.window > 0 ? state.step().rows_at_once() : std::max<int64_t>(1, state.rows());
   std::vector<Attention> parts;
-  int64_t most = 0;
   for (size_t g = 0; g < groups.size(); ++g) {
     Attention longer = parts.empty() ? common : parts.back();
     if (!parts.empty()) add_group(groups[g], layer, longer);
-    if (parts.empty() || partial_size(longer) > kMostPartial || longer.query_tiles > kMostTiles) {
+    if (parts.empty() || partial_size(longer) > kMostPartial || longer.query_tiles > kMostTiles ||
+        longer.row_count > most_rows) {
       parts.push_back(common);
       parts.back().groups = state.groups() + g;
       parts.back().first_row = groups[g].first_row;
@@ -57,16 +47,65 @@ void attend_in_parts(Machine& machine, const CudaState& state, const AttentionLa
     } else {
       parts.back() = longer;
     }
-    most = std::max(most, partial_size(parts.back()));
   }
-  auto* partial = machine.device.scratch_of<float>(most);
-  for (Attention& part : parts) {
-    part.partial = partial;
-    attend(machine.stream(), part);
-  }
+  return parts;
+}
+
+struct Sizes {
+  int64_t hidden, q, kv, gate;
+  Sizes(const CudaState& state, const AttentionLayer& layer)
+      : hidden(state.shape().hidden),
+        q(int64_t{layer.heads} * layer.head_dim),
+        kv(int64_t{layer.kv_heads} * layer.head_dim),
+        gate(layer.gate == Gate::kPerHead ? layer.heads : q) {}
+};
+
+struct Buffers {
+  Bits16* normed;
+  float *q, *k, *v, *gate;
+  Bits16 *q_bits, *out;
+  float* partial;
+  Buffers(Cutter& cutter, const Sizes& sizes, int64_t rows, int64_t partial_floats)
+      : normed(cutter.take<Bits16>(rows * padded(sizes.hidden))),
+        q(cutter.take<float>(rows * sizes.q)),
+        k(cutter.take<float>(rows * sizes.kv)),
+        v(cutter.take<float>(rows * sizes.kv)),
+        gate(cutter.take<float>(rows * sizes.gate)),
+        q_bits(cutter.take<Bits16>(rows * sizes.q)),
+        out(cutter.take<Bits16>(rows * padded(sizes.q))),
+        partial(cutter.take<float>(partial_floats)) {}
+};
+
+int64_t bytes_of(const Sizes& sizes, int64_t rows, int64_t partial_floats) {
+  Cutter cutter;
+  const Buffers buffers(cutter, sizes, rows, partial_floats);
+  static_cast<void>(buffers);
+  return cutter.used();
+}
+
+// Of some rows of the step.
+Store part_of(Store all, const Attention& part, const Sizes& sizes) {
+  all.q += part.first_row * sizes.q;
+  all.k += part.first_row * sizes.kv;
+  all.v += part.first_row * sizes.kv;
+  all.q_out += part.first_row * sizes.q;
+  all.rotations += part.first_row * all.pairs * 2;
+  all.rows.positions += part.first_row;
+  all.rows.sequences += part.first_row;
+  all.rows.rows = part.row_count;
+  return all;
 }
 
 }  // namespace
+
+int64_t attention_bytes(const CudaState& state, const AttentionLayer& layer, int64_t positions) {
+  const int64_t rows = state.shape().max_rows;
+  const int64_t chunks = most_chunks_seen(layer.window, static_cast<int>(positions));
+  const int64_t of_row = layer.heads * chunks * (layer.head_dim + 2);
+  // At least a group, at most what a launch takes.
+  const int64_t partial = std::min(rows * of_row, std::max(kMostPartial, kQueryTile * of_row));
+  return bytes_of(Sizes(state, layer), rows, partial);
+}
 
 void attention_half(Machine& machine, CudaState& state, const AttentionLayer& layer) {
   CHECK(layer.heads > 0 && layer.kv_heads > 0 && layer.heads % layer.kv_heads == 0);
@@ -74,64 +113,65 @@ void attention_half(Machine& machine, CudaState& state, const AttentionLayer& la
   CHECK(2 * layer.rope->inverse_frequencies.size() <= static_cast<size_t>(layer.head_dim));
   const CacheView cache = state.cache(layer);
   const int64_t rows = state.rows();
-  if (rows == 0) return;
-  const int64_t hidden = state.shape().hidden;
-  const int64_t q_size = int64_t{layer.heads} * layer.head_dim;
-  const int64_t kv_size = int64_t{layer.kv_heads} * layer.head_dim;
-  const int64_t gate_size = layer.gate == Gate::kPerHead ? layer.heads : q_size;
-  Device& device = machine.device;
-  device.scratch.clear();
-  auto* normed = device.scratch_of<Bits16>(rows * padded(hidden));
-  auto* q = device.scratch_of<float>(rows * q_size);
-  auto* k = device.scratch_of<float>(rows * kv_size);
-  auto* v = device.scratch_of<float>(rows * kv_size);
-  auto* gate = device.scratch_of<float>(rows * gate_size);
-  auto* q_bits = device.scratch_of<Bits16>(rows * q_size);
-  auto* out = device.scratch_of<Bits16>(rows * padded(q_size));
-
-  norm_rows(machine.stream(),
-            {.x = state.residual(),
-             .x_stride = hidden,
-             .weight = vector_of(layer.input_norm, hidden),
-             .n = hidden,
-             .epsilon = layer.norm_epsilon,
-             .out = normed,
-             .out_stride = padded(hidden),
-             .zero_to = padded(hidden)},
-            rows);
-  const Product products[] = {
-      {.matrix = view_of(layer.q.get(), q_size, hidden), .y = q, .y_stride = q_size},
-      {.matrix = view_of(layer.k.get(), kv_size, hidden), .y = k, .y_stride = kv_size},
-      {.matrix = view_of(layer.v.get(), kv_size, hidden), .y = v, .y_stride = kv_size},
-      {.matrix = view_of(layer.g.get(), gate_size, hidden), .y = gate, .y_stride = gate_size}};
-  multiply(machine.stream(), products, 4, normed, rows);
-  rotate_and_store(machine.stream(),
-                   {.q = q,
-                    .k = k,
-                    .v = v,
-                    .q_norm = vector_of(layer.q_norm, layer.head_dim),
-                    .k_norm = vector_of(layer.k_norm, layer.head_dim),
-                    .rotations = state.rotations(*layer.rope),
-                    .heads = layer.heads,
-                    .pairs = static_cast<int>(layer.rope->inverse_frequencies.size()),
-                    .epsilon = layer.norm_epsilon,
-                    .q_out = q_bits,
-                    .cache = cache,
-                    .rows = state.rows_view()});
+  if (rows == 0 || machine.device.failed()) return;
+  const Sizes sizes(state, layer);
   Attention attention;
-  attention.q = q_bits;
   attention.cache = cache;
   attention.rows = state.rows_view();
   attention.heads = layer.heads;
-  attention.gate = gate;
   attention.gate_per_head = layer.gate == Gate::kPerHead;
-  attention.out = out;
-  attend_in_parts(machine, state, layer, attention);
-  const Product o = {.matrix = view_of(layer.o.get(), hidden, q_size),
+  attention.most_chunks = most_chunks_seen(layer.window, state.positions());
+  attention.most_tile_chunks = most_tile_chunks_seen(layer.window, state.positions());
+  std::vector<Attention> parts = cut_into_parts(state, layer, attention);
+  int64_t partial = 0;
+  for (const Attention& part : parts) partial = std::max(partial, partial_size(part));
+  uint8_t* memory = machine.device.take_workspace(bytes_of(sizes, rows, partial));
+  if (memory == nullptr) return;
+  Cutter cutter(memory);
+  const Buffers b(cutter, sizes, rows, partial);
+
+  norm_rows(machine.stream(),
+            {.x = state.residual(),
+             .x_stride = sizes.hidden,
+             .weight = vector_of(layer.input_norm, sizes.hidden),
+             .n = sizes.hidden,
+             .epsilon = layer.norm_epsilon,
+             .out = b.normed,
+             .out_stride = padded(sizes.hidden),
+             .zero_to = padded(sizes.hidden)},
+            rows);
+  const auto product = [&](const Weight& weight, int64_t size, float* y) {
+    return Product{.matrix = view_of(weight.get(), size, sizes.hidden), .y = y, .y_stride = size};
+  };
+  const Product products[] = {product(layer.q, sizes.q, b.q), product(layer.k, sizes.kv, b.k),
+                              product(layer.v, sizes.kv, b.v),
+                              product(layer.g, sizes.gate, b.gate)};
+  multiply(machine.stream(), products, 4, b.normed, rows);
+  const Store store = {.q = b.q,
+                       .k = b.k,
+                       .v = b.v,
+                       .q_norm = vector_of(layer.q_norm, layer.head_dim),
+                       .k_norm = vector_of(layer.k_norm, layer.head_dim),
+                       .rotations = state.rotations(*layer.rope),
+                       .heads = layer.heads,
+                       .pairs = static_cast<int>(layer.rope->inverse_frequencies.size()),
+                       .epsilon = layer.norm_epsilon,
+                       .q_out = b.q_bits,
+                       .cache = cache,
+                       .rows = state.rows_view()};
+  for (Attention& part : parts) {
+    part.q = b.q_bits;
+    part.gate = b.gate;
+    part.out = b.out;
+    part.partial = b.partial;
+    rotate_and_store(machine.stream(), part_of(store, part, sizes));
+    attend(machine.stream(), part);
+  }
+  const Product o = {.matrix = view_of(layer.o.get(), sizes.hidden, sizes.q),
                      .y = state.residual(),
-                     .y_stride = hidden,
+                     .y_stride = sizes.hidden,
                      .add = true};
-  multiply(machine.stream(), &o, 1, out, rows);
+  multiply(machine.stream(), &o, 1, b.out, rows);
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -2,6 +2,9 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -16,58 +19,123 @@ class CudaBackend final : public Backend {
  public:
   explicit CudaBackend(std::unique_ptr<Device> device)
       : device_(std::move(device)), machine_(*device_) {}
-  ~CudaBackend() override { device_->wait(); }
+  ~CudaBackend() override {
+    finish_step();
+    device_->wait();
+  }
+
+  int64_t waits() const { return device_->waits(); }
 
   std::string_view name() const override { return "cuda"; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
+    finish_step();
     LAGOON_ASSIGN(Weight weight, Matrix::pack(*device_, matrix));
     return weight;
   }
 
   Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
+    finish_step();
     LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));
     return state;
   }
 
-  void begin(State& state, const Batch& batch) override { as_cuda(state).begin(batch); }
+  Result<void> reserve(State& state, const Layers& layers) override {
+    finish_step();
+    return cuda::reserve(machine_, as_cuda(state), layers);
+  }
+
+  void begin(State& state, const Batch& batch) override {
+    finish_step();
+    CudaState& cuda = as_cuda(state);
+    cuda.begin(batch);
+    cuda.operations().clear();
+    if (cuda.key() != 0) device_->collecting = &cuda;
+  }
 
   void embed(State& state, const PackedWeight& table) override {
     CudaState& cuda = as_cuda(state);
-    const MatrixView& view = view_of(&table, cuda.shape().vocab, cuda.shape().hidden);
-    if (cuda.rows() == 0) return;
-    read_rows(machine_.stream(), view, cuda.tokens(), cuda.rows(), cuda.residual());
+    add(cuda, {.table = &view_of(&table, cuda.shape().vocab, cuda.shape().hidden)});
   }
 
   void attention_half(State& state, const AttentionLayer& layer) override {
-    cuda::attention_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.attention = &layer});
   }
 
   void ffn_half(State& state, const FfnLayer& layer) override {
-    cuda::ffn_half(machine_, as_cuda(state), layer);
+    add(as_cuda(state), {.ffn = &layer});
   }
 
   void head_sample(State& state, const Head& head, std::span<const SampleRow> asked,
                    const SampleResults& results) override {
+    finish_step();
     cuda::head_sample(machine_, as_cuda(state), head, asked, results);
   }
 
   void draft_context(State& draft, const State& target, const DraftContext& context,
                      std::span<const AttentionLayer> layers,
                      std::span<const ContextRow> rows) override {
+    finish_step();
     cuda::draft_context(machine_, as_cuda(draft), as_cuda(target), context, layers, rows);
   }
 
-  ExpertUse expert_use(const State& state) const override {
+  void read_tokens(const State& state, std::span<int32_t> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
-    if (cuda.host_expert_use().has_value()) return *cuda.host_expert_use();
-    if (cuda.expert_use() == nullptr) return {};
+    CHECK(out.size() == static_cast<size_t>(cuda.rows()));
+    const std::span<const int32_t> known = cuda.counts_and_tokens();
+    if (!known.empty()) {
+      std::ranges::copy(known.subspan(2), out.begin());
+    } else {
+      read(out.data(), cuda.tokens(), out.size_bytes());
+    }
+  }
+
+  ExpertUse expert_use(const State& state) const override {
+    finish_step();
+    const CudaState& cuda = as_cuda(state);
+    const std::span<const int32_t> known = cuda.counts_and_tokens();
+    if (!known.empty()) return {.layers = known[0], .distinct = known[1]};
     int32_t use[2] = {};
-    read(use, cuda.expert_use(), sizeof use);
+    if (cuda.expert_use() != nullptr) read(use, cuda.expert_use(), sizeof use);
     return {.layers = use[0], .distinct = use[1]};
   }
 
+  const Error* failure() const override { return device_->failure(); }
+
+  std::optional<DeviceMemory> device_memory() const override {
+    if (device_->shares_host_memory()) return std::nullopt;
+    return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
+  }
+
+  std::optional<double> measure_read_rate() override {
+    finish_step();
+    constexpr size_t kBytes = size_t{256} << 20;
+    constexpr int kCopies = 10;
+    uint8_t* memory = nullptr;
+    if (cudaMalloc(reinterpret_cast<void**>(&memory), 2 * kBytes) != cudaSuccess) {
+      cudaGetLastError();
+      return std::nullopt;
+    }
+    const auto copy = [&](int times) {
+      for (int i = 0; i < times; ++i) {
+        device_->check(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
+                                       device_->stream()),
+                       "a copy on the device");
+      }
+      device_->wait();
+    };
+    copy(1);
+    const auto begin = std::chrono::steady_clock::now();
+    copy(kCopies);
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+    cudaFree(memory);
+    if (device_->failed()) return std::nullopt;
+    return 2.0 * kBytes * kCopies / seconds.count();
+  }
+
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {
+    finish_step();
     const CudaState& cuda = as_cuda(state);
     CHECK(row >= 0 && row < cuda.rows());
     CHECK(out.size() == static_cast<size_t>(cuda.shape().hidden));
@@ -75,28 +143,69 @@ class CudaBackend final : public Backend {
   }
 
  private:
+  // Operations of steps of few rows are collected until something else is asked for, since they are
+  // one graph.
+  void add(CudaState& state, const CudaState::Operation& operation) {
+    if (device_->collecting == &state) {
+      state.operations().push_back(operation);
+    } else {
+      run(state, operation);
+    }
+  }
+  void finish_step() const {
+    if (device_->collecting == nullptr) return;
+    CudaState& state = *device_->collecting;
+    device_->collecting = nullptr;
+    if (state.operations().empty()) return;
+    uint64_t key = state.key();
+    for (const CudaState::Operation& operation : state.operations()) {
+      key = mix(mix(mix(key, operation.table), operation.attention), operation.ffn);
+    }
+    state.graphs().run(key, [&] {
+      for (const CudaState::Operation& operation : state.operations()) run(state, operation);
+    });
+  }
+  void run(CudaState& state, const CudaState::Operation& operation) const {
+    if (operation.attention != nullptr) {
+      cuda::attention_half(machine_, state, *operation.attention);
+    } else if (operation.ffn != nullptr) {
+      cuda::ffn_half(machine_, state, *operation.ffn);
+    } else if (state.rows() > 0 && !device_->failed()) {
+      read_rows(machine_.stream(), *operation.table, state.tokens(), state.rows(),
+                state.residual());
+    }
+  }
+
+  // Zeros after a failure.
   void read(void* to, const void* from, size_t bytes) const {
-    check_device(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, machine_.stream()),
-                 "a copy from the device");
+    std::memset(to, 0, bytes);
+    copy_out(*device_, to, from, static_cast<int64_t>(bytes));
     device_->wait();
   }
 
   std::unique_ptr<Device> device_;
-  Machine machine_;
+  mutable Machine machine_;  // what it knows of experts grows as they are met
 };
 
 }  // namespace
+
+Counters counters(const Backend& backend) {
+  const auto* cuda = dynamic_cast<const CudaBackend*>(&backend);
+  CHECK(cuda != nullptr);
+  return {.waits = cuda->waits(), .memory_calls = memory_calls()};
+}
 
 bool built() {
   return true;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(Activations activations) {
+Result<std::unique_ptr<Backend>> make_backend(Activations activations, bool graphs) {
   if (activations != Activations::kBFloat16) {
     return Error{ErrorCode::kUnsupported,
                  "activations in FP32 are not for a GPU: use the backend ref or cpu"};
   }
   LAGOON_ASSIGN(std::unique_ptr<Device> device, Device::open());
+  device->uses_graphs = graphs;
   return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(std::move(device)));
 }
 

@@ -1,6 +1,7 @@
 // The CUDA backend: serves on an NVIDIA GPU. docs/kernels.md says how.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
 #include "base/result.h"
@@ -21,6 +22,15 @@ bool built();
 // positions; matrices (not vectors) are BF16, FP8 or NVFP4; at most 1,024 experts. Drawing sums
 // probabilities in another order (FP64), so that a number within about 1e-13 of a border may fall
 // to the other side.
-Result<std::unique_ptr<Backend>> make_backend(Activations activations);
+// `graphs`: steps of up to 64 rows become CUDA graphs when their shape comes the second time.
+Result<std::unique_ptr<Backend>> make_backend(Activations activations, bool graphs = true);
+
+// For tests: what a server that has started does once a step (it waits), and never (it takes or
+// gives back memory of a device; counted for the whole process).
+struct Counters {
+  int64_t waits = 0;
+  int64_t memory_calls = 0;
+};
+Counters counters(const Backend& backend);
 
 }  // namespace lagoon::kernels::cuda

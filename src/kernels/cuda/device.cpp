@@ -4,8 +4,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/cuda/backend.h"
@@ -16,6 +18,8 @@ namespace {
 constexpr int64_t kAlignment = 256;
 constexpr int64_t kFirstPiece = int64_t{64} << 20;
 constexpr int64_t kTables = int64_t{4} << 20;
+
+std::atomic<int64_t> calls = 0;  // of memory
 
 Error unavailable(const std::string& why) {
   return {ErrorCode::kUnavailable, why + ", or use --backend cpu"};
@@ -31,6 +35,42 @@ std::string version_text(int version) {
 
 }  // namespace
 
+uint8_t* take_device_memory(int64_t bytes) {
+  ++calls;
+  void* memory = nullptr;
+  if (cudaMalloc(&memory, static_cast<size_t>(aligned(bytes))) == cudaSuccess) {
+    return static_cast<uint8_t*>(memory);
+  }
+  cudaGetLastError();  // or the next check would find it
+  return nullptr;
+}
+
+uint8_t* take_host_memory(int64_t bytes) {
+  ++calls;
+  void* memory = nullptr;
+  if (cudaMallocHost(&memory, static_cast<size_t>(aligned(bytes))) == cudaSuccess) {
+    return static_cast<uint8_t*>(memory);
+  }
+  cudaGetLastError();
+  return nullptr;
+}
+
+void give_device_memory(uint8_t* memory) {
+  if (memory == nullptr) return;
+  ++calls;
+  cudaFree(memory);
+}
+
+void give_host_memory(uint8_t* memory) {
+  if (memory == nullptr) return;
+  ++calls;
+  cudaFreeHost(memory);
+}
+
+int64_t memory_calls() {
+  return calls;
+}
+
 void check_device(int error, const char* what) {
   if (error == cudaSuccess) return;
   fmt::print(stderr, "the GPU failed at {}: {}\n", what,
@@ -39,18 +79,22 @@ void check_device(int error, const char* what) {
 }
 
 Arena::~Arena() {
-  for (const Piece& piece : pieces_) cudaFree(piece.memory);
+  give_back();
+}
+
+void Arena::give_back() {
+  for (const Piece& piece : pieces_) give_device_memory(piece.memory);
+  pieces_.clear();
+  bytes_ = 0;
 }
 
 bool Arena::grow(int64_t bytes) {
   for (const int64_t size : {std::max(bytes, pieces_.empty() ? first_ : later_), bytes}) {
-    void* memory = nullptr;
-    if (cudaMalloc(&memory, static_cast<size_t>(size)) == cudaSuccess) {
-      pieces_.push_back({static_cast<uint8_t*>(memory), size, 0});
-      bytes_ += size;
-      return true;
-    }
-    cudaGetLastError();  // or the next check would find it
+    uint8_t* memory = take_device_memory(size);
+    if (memory == nullptr) continue;
+    pieces_.push_back({memory, size, 0});
+    bytes_ += size;
+    return true;
   }
   return false;
 }
@@ -85,48 +129,20 @@ void Arena::clear() {
   if (pieces_.size() < 2) return;
   // What did not fit into one piece shall, the next time.
   const int64_t all = bytes_;
-  for (const Piece& piece : pieces_) cudaFree(piece.memory);  // waits for all that uses it
-  pieces_.clear();
-  bytes_ = 0;
+  give_back();
   grow(all);  // if that fails, take() tries with less
 }
 
-Upload::~Upload() {
-  if (sent_ != nullptr) {
-    cudaEventSynchronize(sent_);
-    cudaEventDestroy(sent_);
-  }
-  cudaFreeHost(host_);
-  cudaFree(mirror_);
+uint8_t* Arena::take_whole(int64_t bytes) {
+  clear();
+  if (pieces_.empty() || pieces_[0].bytes < aligned(bytes)) give_back();
+  return take(bytes);
 }
 
-uint8_t* Upload::open(int64_t bytes) {
-  if (sent_ == nullptr) {
-    check_device(cudaEventCreateWithFlags(&sent_, cudaEventDisableTiming), "an event");
-  } else {
-    check_device(cudaEventSynchronize(sent_), "a copy to the device");
-  }
-  if (bytes <= capacity_) return host_;
-  cudaFreeHost(host_);
-  cudaFree(mirror_);  // waits for all that uses it
-  const auto size = static_cast<size_t>(std::max(bytes, 2 * capacity_));
-  void* host = nullptr;
-  void* mirror = nullptr;
-  check_device(cudaMallocHost(&host, size), "pinned memory");
-  check_device(cudaMalloc(&mirror, size), "memory for the rows of a step");
-  host_ = static_cast<uint8_t*>(host);
-  mirror_ = static_cast<uint8_t*>(mirror);
-  capacity_ = static_cast<int64_t>(size);
-  return host_;
-}
-
-uint8_t* Upload::send(Stream stream, int64_t bytes) {
-  CHECK(bytes <= capacity_);
-  check_device(
-      cudaMemcpyAsync(mirror_, host_, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream),
-      "a copy to the device");
-  check_device(cudaEventRecord(sent_, stream), "an event");
-  return mirror_;
+uint8_t* Cutter::take_bytes(int64_t bytes) {
+  uint8_t* memory = memory_ == nullptr ? nullptr : memory_ + used_;
+  used_ += aligned(bytes);
+  return memory;
 }
 
 Result<std::unique_ptr<Device>> Device::open() {
@@ -185,6 +201,7 @@ Result<std::unique_ptr<Device>> Device::open() {
   }
   std::unique_ptr<Device> device(new Device);
   device->name_ = properties.name;
+  device->shares_host_memory_ = properties.integrated != 0;
   error = cudaStreamCreateWithFlags(&device->stream_, cudaStreamNonBlocking);
   if (error != cudaSuccess || !device->scratch.reserve(kFirstPiece) ||
       !device->tables.reserve(kTables)) {
@@ -210,20 +227,62 @@ int64_t Device::free_bytes() const {
   return static_cast<int64_t>(free);
 }
 
-void Device::wait() const {
-  check_device(cudaGetLastError(), "a launch");
-  check_device(cudaStreamSynchronize(stream_), "a step");
+int64_t Device::total_bytes() const {
+  size_t free = 0;
+  size_t total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) cudaGetLastError();
+  return static_cast<int64_t>(total);
+}
+
+void Device::wait() {
+  if (failed()) return;
+  check(cudaGetLastError(), "a launch");
+  ++waits_;
+  check(cudaStreamSynchronize(stream_), "a step");
+}
+
+void Device::wait_for(CUevent_st* event) {
+  if (failed()) return;
+  const cudaError_t state = cudaEventQuery(event);
+  if (state == cudaSuccess) return;
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // it is kept as an error
+    ++waits_;
+    check(cudaEventSynchronize(event), "a copy to the device");
+  } else {
+    check(state, "a copy to the device");
+  }
+}
+
+void Device::check(int error, const char* what) {
+  if (error == cudaSuccess || failed()) return;
+  fail({ErrorCode::kInternal,
+        fmt::format("the GPU {} failed at {} ({}): see what nvidia-smi says", name_, what,
+                    cudaGetErrorString(static_cast<cudaError_t>(error)))});
+}
+
+void Device::fail(Error error) {
+  if (!failed()) failure_ = std::move(error);
+}
+
+Result<void> Device::reserve_workspace(int64_t bytes) {
+  if (scratch.take_whole(bytes) != nullptr) return {};
+  return Error{ErrorCode::kResourceExhausted,
+               fmt::format("{} has too little memory for a step: {} MiB are free, and its rows "
+                           "need {} MiB; use a lower --max-num-batched-tokens, or --backend cpu",
+                           name_, free_bytes() >> 20, (bytes >> 20) + 1)};
+}
+
+uint8_t* Device::take_workspace(int64_t bytes) {
+  if (failed()) return nullptr;
+  uint8_t* memory = scratch.take_whole(bytes);
+  if (memory == nullptr) fail(reserve_workspace(bytes).error());
+  return memory;
 }
 
 uint8_t* Device::take_scratch(int64_t bytes) {
   uint8_t* memory = scratch.take(bytes);
-  if (memory == nullptr) {
-    fmt::print(stderr,
-               "{} has too little free memory for a step: {} MiB more are needed; use fewer "
-               "sequences or a shorter context\n",
-               name_, bytes >> 20);
-    std::abort();
-  }
+  CHECK(memory != nullptr);
   return memory;
 }
 

@@ -1,4 +1,5 @@
 #include <cuda_runtime_api.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <vector>
@@ -13,14 +14,119 @@ namespace {
 
 constexpr Packing kPackings[] = {Packing::kBFloat16, Packing::kFP8, Packing::kNVFP4};
 
-// Puts the experts of a layer into device memory, the first time it is computed.
-const ExpertTable& table_of(Machine& machine, const FfnLayer& layer, int64_t hidden) {
+struct Sizes {
+  int64_t hidden, inner, experts, expert_inner, top_k;
+  Sizes(int64_t hidden_size, const FfnLayer& layer)
+      : hidden(hidden_size),
+        inner(as_matrix(layer.mlp.gate.get()).rows()),
+        experts(static_cast<int64_t>(layer.experts.size())),
+        expert_inner(experts == 0 ? 0 : as_matrix(layer.experts[0].gate.get()).rows()),
+        top_k(experts == 0 ? 0 : layer.top_k) {}
+};
+
+struct Buffers {
+  Bits16* normed;
+  Bits16* h;              // of the dense or shared feed-forward
+  float *gated, *raised;  // for more than kStreamedRows
+  float* shared;          // its output beside experts
+  float* logits;          // of the router
+  Routing routing;
+  Bits16* expert_h;
+  float* y;  // of experts, by entry
+  Buffers(Cutter& cutter, const Sizes& sizes, int64_t rows)
+      : normed(cutter.take<Bits16>(rows * padded(sizes.hidden))),
+        h(cutter.take<Bits16>(rows * padded(sizes.inner))),
+        gated(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
+        raised(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
+        shared(cutter.take<float>(sizes.experts > 0 ? rows * sizes.hidden : 0)),
+        logits(cutter.take<float>(rows * sizes.experts)) {
+    const int64_t entries = rows * sizes.top_k;
+    routing.experts = cutter.take<int32_t>(entries);
+    routing.weights = cutter.take<float>(entries);
+    routing.order = cutter.take<int32_t>(entries);
+    routing.slots = cutter.take<int32_t>(2 * sizes.experts + 2);
+    routing.count = cutter.take<int32_t>(1);
+    routing.views = cutter.take<ExpertView>(sizes.experts);
+    expert_h = cutter.take<Bits16>(entries * padded(sizes.expert_inner));
+    y = cutter.take<float>(entries * sizes.hidden);
+  }
+};
+
+int64_t bytes_of(const Sizes& sizes, int64_t rows) {
+  Cutter cutter;
+  const Buffers buffers(cutter, sizes, rows);
+  static_cast<void>(buffers);
+  return cutter.used();
+}
+
+// The experts' logits and what choosing by them takes.
+RouteArgs route_args(const Machine& machine, const CudaState& state, const FfnLayer& layer,
+                     const Sizes& sizes, const Buffers& b) {
+  return {.logits = b.logits,
+          .bias = vector_of(layer.router_bias, sizes.experts),
+          .table = machine.experts.at(layer.experts.data()).views,
+          .rows = state.rows(),
+          .experts = static_cast<int>(sizes.experts),
+          .top_k = layer.top_k,
+          .softcap = layer.router_softcap,
+          .routing = b.routing,
+          .use = state.expert_use()};
+}
+
+// h = silu(gate x) * (up x) of the dense or shared feed-forward; `args`, if any, is done too.
+void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buffers& b,
+              int64_t rows, const RouteArgs* args) {
+  const MatrixView& gate = view_of(mlp.gate.get(), sizes.inner, sizes.hidden);
+  const MatrixView& up = view_of(mlp.up.get(), sizes.inner, sizes.hidden);
+  CHECK(gate.packing == up.packing);
+  if (rows <= kStreamedRows && args != nullptr && routes_in_a_block(*args)) {
+    gate_and_up_and_route(machine.stream(), gate, up, b.normed, b.h, *args);
+    return;
+  }
+  if (args != nullptr) route(machine.stream(), *args);
+  if (rows <= kStreamedRows) {
+    gate_and_up(machine.stream(), gate, up, b.normed, rows, b.h);
+    return;
+  }
+  const Product products[] = {{.matrix = gate, .y = b.gated, .y_stride = sizes.inner},
+                              {.matrix = up, .y = b.raised, .y_stride = sizes.inner}};
+  multiply(machine.stream(), products, 2, b.normed, rows);
+  swiglu_rows(machine.stream(), b.gated, b.raised, rows, sizes.inner, b.h);
+}
+
+// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen.
+void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer,
+                 const Sizes& sizes, const Buffers& b, float* tap) {
+  const ExpertTable& table = machine.experts.at(layer.experts.data());
+  const int64_t rows = state.rows();
+  const int64_t slots = std::min(rows * layer.top_k, sizes.experts);
+  for (const Packing packing : kPackings) {
+    if (!table.gate_packings[static_cast<int>(packing)]) continue;
+    expert_gate_and_up(machine.stream(), packing, table.inner, sizes.hidden, b.routing, layer.top_k,
+                       slots, b.normed, b.expert_h);
+  }
+  for (const Packing packing : kPackings) {
+    if (!table.down_packings[static_cast<int>(packing)]) continue;
+    expert_down(machine.stream(), packing, table.inner, sizes.hidden, b.routing, slots, b.expert_h,
+                b.y);
+  }
+  add_routed(machine.stream(), b.shared, b.y, b.routing, layer.top_k, layer.routed_scale, rows,
+             sizes.hidden, state.residual(), tap);
+}
+
+}  // namespace
+
+int64_t ffn_bytes(const CudaState& state, const FfnLayer& layer) {
+  return bytes_of(Sizes(state.shape().hidden, layer), state.shape().max_rows);
+}
+
+Result<void> collect_experts(Machine& machine, const FfnLayer& layer, int64_t hidden) {
+  if (layer.experts.empty()) return {};
   ExpertTable& table = machine.experts[layer.experts.data()];
   // Another model's experts may have come to lie at the same place.
   const uint8_t* first = as_matrix(layer.experts[0].gate.get()).view().values;
-  if (table.first == first) return table;
+  if (table.first == first) return {};
   table = ExpertTable();
-  table.first = first;
   table.inner = as_matrix(layer.experts[0].gate.get()).rows();
   std::vector<ExpertView> views;
   for (const SwiGlu& expert : layer.experts) {
@@ -31,110 +137,68 @@ const ExpertTable& table_of(Machine& machine, const FfnLayer& layer, int64_t hid
     table.gate_packings[static_cast<int>(views.back().gate.packing)] = true;
     table.down_packings[static_cast<int>(views.back().down.packing)] = true;
   }
+  Device& device = machine.device;
   const auto bytes = static_cast<int64_t>(views.size() * sizeof(ExpertView));
-  uint8_t* memory = machine.device.tables.take(bytes);
-  CHECK(memory != nullptr);
-  check_device(cudaMemcpyAsync(memory, views.data(), static_cast<size_t>(bytes),
+  uint8_t* memory = device.tables.take(bytes);
+  if (memory == nullptr) {
+    return Error{ErrorCode::kResourceExhausted,
+                 fmt::format("{} has too little memory for the addresses of {} experts: use a "
+                             "smaller model, or --backend cpu",
+                             device.name(), views.size())};
+  }
+  device.check(cudaMemcpyAsync(memory, views.data(), static_cast<size_t>(bytes),
                                cudaMemcpyHostToDevice, machine.stream()),
                "a table of experts");
-  machine.device.wait();
+  device.wait();
+  if (const Error* failure = device.failure()) return *failure;
   table.views = reinterpret_cast<const ExpertView*>(memory);
-  return table;
+  table.first = first;
+  return {};
 }
-
-// silu(gate x) * (up x) of the dense or shared feed-forward.
-Bits16* activate(Machine& machine, const SwiGlu& mlp, int64_t inner, int64_t hidden,
-                 const Bits16* x, int64_t rows) {
-  const MatrixView& gate = view_of(mlp.gate.get(), inner, hidden);
-  const MatrixView& up = view_of(mlp.up.get(), inner, hidden);
-  CHECK(gate.packing == up.packing);
-  auto* h = machine.device.scratch_of<Bits16>(rows * padded(inner));
-  if (rows <= kFusedGateRows) {
-    gate_and_up(machine.stream(), gate, up, x, rows, h);
-    return h;
-  }
-  auto* gated = machine.device.scratch_of<float>(rows * inner);
-  auto* raised = machine.device.scratch_of<float>(rows * inner);
-  const Product products[] = {{.matrix = gate, .y = gated, .y_stride = inner},
-                              {.matrix = up, .y = raised, .y_stride = inner}};
-  multiply(machine.stream(), products, 2, x, rows);
-  swiglu_rows(machine.stream(), gated, raised, rows, inner, h);
-  return h;
-}
-
-// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap.
-void add_experts(Machine& machine, CudaState& state, const FfnLayer& layer, const Bits16* x,
-                 const float* mlp, float* tap) {
-  Device& device = machine.device;
-  const int64_t rows = state.rows();
-  const int64_t hidden = state.shape().hidden;
-  const auto experts = static_cast<int64_t>(layer.experts.size());
-  const int64_t entries = rows * layer.top_k;
-  const ExpertTable& table = table_of(machine, layer, hidden);
-  auto* logits = device.scratch_of<float>(rows * experts);
-  const Routing routing = {.experts = device.scratch_of<int32_t>(entries),
-                           .weights = device.scratch_of<float>(entries),
-                           .order = device.scratch_of<int32_t>(entries),
-                           .slots = device.scratch_of<int32_t>(2 * experts + 2),
-                           .count = device.scratch_of<int32_t>(1),
-                           .views = device.scratch_of<ExpertView>(experts)};
-  auto* h = device.scratch_of<Bits16>(entries * padded(table.inner));
-  auto* y = device.scratch_of<float>(entries * hidden);
-  const Product router = {
-      .matrix = view_of(layer.router.get(), experts, hidden), .y = logits, .y_stride = experts};
-  multiply(machine.stream(), &router, 1, x, rows);
-  route(machine.stream(), logits, vector_of(layer.router_bias, experts), table.views, rows,
-        static_cast<int>(experts), layer.top_k, layer.router_softcap, routing, state.expert_use());
-  const int64_t slots = std::min(entries, experts);
-  for (const Packing packing : kPackings) {
-    if (!table.gate_packings[static_cast<int>(packing)]) continue;
-    expert_gate_and_up(machine.stream(), packing, table.inner, hidden, routing, layer.top_k, slots,
-                       x, h);
-  }
-  for (const Packing packing : kPackings) {
-    if (!table.down_packings[static_cast<int>(packing)]) continue;
-    expert_down(machine.stream(), packing, table.inner, hidden, routing, slots, h, y);
-  }
-  add_routed(machine.stream(), mlp, y, routing, layer.top_k, layer.routed_scale, rows, hidden,
-             state.residual(), tap);
-}
-
-}  // namespace
 
 void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
   const int64_t rows = state.rows();
-  if (rows == 0) return;
-  const int64_t hidden = state.shape().hidden;
-  const auto experts = static_cast<int64_t>(layer.experts.size());
-  CHECK(experts == 0 || (layer.top_k > 0 && layer.top_k <= experts && experts <= kMostExperts));
-  Device& device = machine.device;
-  device.scratch.clear();
-  auto* normed = device.scratch_of<Bits16>(rows * padded(hidden));
+  if (rows == 0 || machine.device.failed()) return;
+  const Sizes sizes(state.shape().hidden, layer);
+  CHECK(sizes.experts == 0 ||
+        (layer.top_k > 0 && layer.top_k <= sizes.experts && sizes.experts <= kMostExperts));
+  if (const auto collected = collect_experts(machine, layer, sizes.hidden); !collected) {
+    machine.device.fail(collected.error());
+    return;
+  }
+  uint8_t* memory = machine.device.take_workspace(bytes_of(sizes, rows));
+  if (memory == nullptr) return;
+  Cutter cutter(memory);
+  const Buffers b(cutter, sizes, rows);
   norm_rows(machine.stream(),
             {.x = state.residual(),
-             .x_stride = hidden,
-             .weight = vector_of(layer.post_norm, hidden),
-             .n = hidden,
+             .x_stride = sizes.hidden,
+             .weight = vector_of(layer.post_norm, sizes.hidden),
+             .n = sizes.hidden,
              .epsilon = layer.norm_epsilon,
-             .out = normed,
-             .out_stride = padded(hidden),
-             .zero_to = padded(hidden)},
+             .out = b.normed,
+             .out_stride = padded(sizes.hidden),
+             .zero_to = padded(sizes.hidden)},
             rows);
-  const int64_t inner = as_matrix(layer.mlp.gate.get()).rows();
-  const Bits16* h = activate(machine, layer.mlp, inner, hidden, normed, rows);
-  float* tap = layer.tap >= 0 ? state.tap(layer.tap) : nullptr;
-  Product down = {.matrix = view_of(layer.mlp.down.get(), hidden, inner),
-                  .y = state.residual(),
-                  .y_stride = hidden,
-                  .add = true,
-                  .copy = tap};
-  if (experts > 0) {
-    down.y = device.scratch_of<float>(rows * hidden);
-    down.add = false;
-    down.copy = nullptr;
+  const bool sparse = sizes.experts > 0;
+  if (sparse) {
+    const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
+                            .y = b.logits,
+                            .y_stride = sizes.experts};
+    multiply(machine.stream(), &router, 1, b.normed, rows);
+    const RouteArgs args = route_args(machine, state, layer, sizes, b);
+    activate(machine, layer.mlp, sizes, b, rows, &args);
+  } else {
+    activate(machine, layer.mlp, sizes, b, rows, nullptr);
   }
-  multiply(machine.stream(), &down, 1, h, rows);
-  if (experts > 0) add_experts(machine, state, layer, normed, down.y, tap);
+  float* tap = layer.tap >= 0 ? state.tap(layer.tap) : nullptr;
+  const Product down = {.matrix = view_of(layer.mlp.down.get(), sizes.hidden, sizes.inner),
+                        .y = sparse ? b.shared : state.residual(),
+                        .y_stride = sizes.hidden,
+                        .add = !sparse,
+                        .copy = sparse ? nullptr : tap};
+  multiply(machine.stream(), &down, 1, b.h, rows);
+  if (sparse) add_experts(machine, state, layer, sizes, b, tap);
 }
 
 }  // namespace lagoon::kernels::cuda

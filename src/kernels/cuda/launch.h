@@ -1,6 +1,6 @@
 // What runs on the device: each function puts one kernel, or two, on the stream and returns. Rows
 // of activations for products are BF16 with a distance of padded(columns), zero behind the columns.
-// Nothing here allocates or waits. Any error is kept by the runtime for Device::check().
+// Nothing here allocates or waits. Any error is kept by the runtime for Device::wait().
 #pragma once
 
 #include <cstdint>
@@ -40,6 +40,9 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out);
 
+// A token below zero is Row::proposal(place): becomes proposals[place].
+void resolve_proposals(Stream stream, const int32_t* proposals, int32_t* tokens, int64_t rows);
+
 // ---- matrix.cu
 
 // y[r * y_stride + n] = sum_k W_nk x_rk, or is added to what is there. `copy`, if any, gets what
@@ -55,13 +58,7 @@ inline constexpr int kMostProducts = 4;
 // Products of the same rows; matrices of the same columns.
 void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows);
 
-// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)]. Both matrices of one packing.
-void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                 int64_t rows, Bits16* h);
-// The same bits from products that are there, [rows, inner] each: for more rows than
-// kFusedGateRows, where multiply() reads a matrix less often.
-void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
-                 Bits16* h);
+// ---- experts.cu
 
 struct ExpertView {
   MatrixView gate, up, down;
@@ -84,6 +81,46 @@ void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t h
 // y[e] = down h[e], [entries, hidden].
 void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                  const Routing& routing, int64_t most_slots, const Bits16* h, float* y);
+
+// ---- routing.cu
+
+inline constexpr int kMostExperts = 1024;
+// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
+// the number of chosen experts.
+struct RouteArgs {
+  const float* logits = nullptr;
+  const float* bias = nullptr;
+  const ExpertView* table = nullptr;  // [experts]
+  int64_t rows = 0;
+  int experts = 0;
+  int top_k = 0;
+  float softcap = 0;  // 0: none
+  Routing routing;
+  int32_t* use = nullptr;
+};
+void route(Stream stream, const RouteArgs& args);
+
+// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
+void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
+                float scale, int64_t rows, int64_t hidden, float* residual, float* tap);
+
+// ---- stream.cu
+
+// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
+// matrices of one packing.
+void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                 int64_t rows, Bits16* h);
+// The same, and beside it what route() does.
+void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
+                           const Bits16* x, Bits16* h, const RouteArgs& args);
+// Whether one block can choose, as it has to there.
+bool routes_in_a_block(const RouteArgs& args);
+// ---- matrix.cu
+
+// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
+// reads a matrix less often.
+void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
+                 Bits16* h);
 
 // ---- rows.cu
 
@@ -152,17 +189,6 @@ struct Store {
 };
 void rotate_and_store(Stream stream, const Store& store);
 
-inline constexpr int kMostExperts = 1024;
-// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
-// the number of chosen experts.
-void route(Stream stream, const float* logits, const float* bias, const ExpertView* table,
-           int64_t rows, int experts, int top_k, float softcap, const Routing& routing,
-           int32_t* use);
-
-// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
-void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
-                float scale, int64_t rows, int64_t hidden, float* residual, float* tap);
-
 // ---- attention.cu
 
 // Rows of a step at consecutive positions of one sequence.
@@ -217,6 +243,7 @@ struct Draw {
   float min_p = 0;
   int32_t row = 0;       // of the step
   int32_t position = 0;  // that the token will have
+  int32_t place = 0;     // of the token among the proposals
   int32_t given = -1;
   int32_t logprobs = -1;
   int64_t logprobs_at = 0;  // its first entry
@@ -236,9 +263,10 @@ struct Logprob {
 // the step.
 void change_logits(Stream stream, const float* logits, int64_t vocab, const Draw* draws,
                    int64_t rows, const int32_t* step_tokens, float* changed);
-// tokens[i] from changed[i] where draws[i] has mask or rules, else from logits[i], [rows, vocab].
+// tokens[i] from changed[i] where draws[i] has mask or rules, else from logits[i], [rows, vocab];
+// also into proposals[draws[i].place], if there are any.
 void sample(Stream stream, const float* logits, const float* changed, int64_t vocab,
-            const Draw* draws, int64_t rows, int32_t* tokens);
+            const Draw* draws, int64_t rows, int32_t* tokens, int32_t* proposals);
 // Log-probabilities of tokens[i] and the best under logits[i], of rows that ask for them.
 void log_probabilities(Stream stream, const float* logits, int64_t vocab, const Draw* draws,
                        int64_t rows, const int32_t* tokens, Logprob* out);

@@ -80,17 +80,20 @@ LAGOON_DEVICE constexpr int64_t value_offset(Packing packing, const Place& p) {
   const int within = p.index % 4;  // of the four columns of a product
   if (packing == Packing::kBFloat16) {
     const int element = within / 2 * 4 + p.upper * 2 + within % 2;
-    return p.unit * 4096 + ((p.step * 4 + product) * kLanes + p.lane) * 16 + element * 2;
+    const int in_unit = ((p.step * 4 + product) * kLanes + p.lane) * 16 + element * 2;
+    return p.unit * 4096 + in_unit;
   }
   // Bytes of a word: columns 2, 0, 3, 1.
   const int byte = within == 0 ? 1 : within == 1 ? 3 : within == 2 ? 0 : 2;
-  return p.unit * 2048 + ((p.step * 2 + product / 2) * kLanes + p.lane) * 16 + product % 2 * 8 +
-         p.upper * 4 + byte;
+  const int in_unit =
+      ((p.step * 2 + product / 2) * kLanes + p.lane) * 16 + product % 2 * 8 + p.upper * 4 + byte;
+  return p.unit * 2048 + in_unit;
 }
 
 // NVFP4: the 32-bit word that holds a code, and the place of the code's bits in it.
 LAGOON_DEVICE constexpr int64_t code_word(const Place& p) {
-  return p.unit * 256 + (p.step * kLanes + p.lane) * 4 + p.upper * 2 + p.index / 8;
+  const int in_unit = (p.step * kLanes + p.lane) * 4 + p.upper * 2 + p.index / 8;
+  return p.unit * 256 + in_unit;
 }
 LAGOON_DEVICE constexpr int sign_bit(int index) {
   const int pair = index % 8 / 2;
@@ -107,7 +110,8 @@ LAGOON_DEVICE constexpr uint32_t gather_code(uint32_t word, int index) {
   return (word >> sign_bit(index) & 1) << 3 | (word >> magnitude_bit(index) & 7);
 }
 LAGOON_DEVICE constexpr int64_t scale_offset(const Place& p) {
-  return p.unit * kUnitScaleBytes + p.lane * 4 + p.step * 2 + p.upper;
+  const int in_unit = p.lane * 4 + p.step * 2 + p.upper;
+  return p.unit * kUnitScaleBytes + in_unit;
 }
 
 // A positive e4m3 scale as the byte from which scale * 2^119 in BF16 is byte * 16 + kScaleBase:

@@ -122,10 +122,26 @@ TEST(Plan, SlicesCoverTheColumns) {
 
 TEST(Plan, ABlockServesAllRowsUpTo64) {
   for (int64_t rows = 1; rows <= 200; ++rows) {
-    const int tiles = row_tiles_of(rows);
+    const int64_t tiles = row_tiles_of(rows);
     EXPECT_EQ(tiles & (tiles - 1), 0);
     EXPECT_GE(tiles * 8, std::min<int64_t>(rows, 64));
     EXPECT_TRUE(tiles == 1 || tiles / 2 * 8 < rows);
+  }
+}
+
+// What is reserved for the partial results of a row is reached, and never passed.
+TEST(Plan, NoRowSeesMoreChunksThanAreReserved) {
+  for (const int window : {0, 1, 2, 40, 128, 129, 130, 512}) {
+    for (const int positions : {1, 300, 8193, 65537, 262144}) {
+      int most = 0;
+      for (int position = 0; position < positions; ++position) {
+        most = std::max(most, chunks_seen(window, position));
+      }
+      EXPECT_LE(most, most_chunks_seen(window, positions)) << window << " " << positions;
+      if (positions > 1000) {
+        EXPECT_EQ(most, most_chunks_seen(window, positions)) << window;
+      }
+    }
   }
 }
 

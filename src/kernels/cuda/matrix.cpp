@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -63,7 +64,7 @@ Packing packing_of(Format format) {
 }
 
 void copy_in(Device& device, void* to, const void* from, int64_t bytes) {
-  check_device(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
+  device.check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice,
                                device.stream()),
                "a copy of weights");
 }
@@ -71,16 +72,21 @@ void copy_in(Device& device, void* to, const void* from, int64_t bytes) {
 // The raw rows pass through a piece of scratch, as many at a time as it holds.
 Result<void> pack_rows(Device& device, const HostMatrix& host, const MatrixView& view,
                        uint8_t* packed, uint8_t* packed_scales) {
-  device.scratch.clear();
   const int64_t bytes = row_bytes(host);
   const int64_t scale_bytes = host.format == Format::kNVFP4 ? host.columns / kNVFP4Group : 0;
   const int64_t most =
       std::max<int64_t>(1, kStagingBytes / (bytes + scale_bytes) / kTileRows) * kTileRows;
   const int64_t at_once = std::min(most, tiles_of(host.rows) * kTileRows);
-  auto* flag = device.scratch_of<int32_t>(1);
-  auto* values = device.scratch_of<uint8_t>(at_once * bytes);
-  auto* scales = device.scratch_of<uint8_t>(at_once * scale_bytes);
-  check_device(cudaMemsetAsync(flag, 0, sizeof(int32_t), device.stream()), "clearing memory");
+  const auto cut = [&](Cutter cutter) {
+    auto* flag = cutter.take<int32_t>(1);
+    auto* values = cutter.take<uint8_t>(at_once * bytes);
+    auto* scales = cutter.take<uint8_t>(at_once * scale_bytes);
+    return std::tuple(flag, values, scales, cutter.used());
+  };
+  uint8_t* memory = device.scratch.take_whole(std::get<3>(cut(Cutter())));
+  if (memory == nullptr) return no_memory(device, host, at_once * bytes);
+  const auto [flag, values, scales, used] = cut(Cutter(memory));
+  device.check(cudaMemsetAsync(flag, 0, sizeof(int32_t), device.stream()), "clearing memory");
   for (int64_t first = 0; first < host.rows; first += at_once) {
     const int64_t rows = std::min(at_once, host.rows - first);
     copy_in(device, values, host.values + first * bytes, rows * bytes);
@@ -89,10 +95,11 @@ Result<void> pack_rows(Device& device, const HostMatrix& host, const MatrixView&
     pack(device.stream(), values, scales, first, rows, view, packed, packed_scales, flag);
   }
   int32_t is_nan = 0;
-  check_device(
+  device.check(
       cudaMemcpyAsync(&is_nan, flag, sizeof is_nan, cudaMemcpyDeviceToHost, device.stream()),
       "packing a matrix");
   device.wait();
+  if (const Error* failure = device.failure()) return *failure;
   if (is_nan != 0) return refused(host, "FP8", "a value of it is not a number");
   return {};
 }
@@ -129,6 +136,7 @@ Result<std::unique_ptr<Matrix>> Matrix::pack(Device& device, const HostMatrix& h
     if (vector == nullptr) return no_memory(device, host, host.columns * 4);
     copy_in(device, vector, values.data(), host.columns * 4);
     device.wait();
+    if (const Error* failure = device.failure()) return *failure;
     matrix->vector_ = reinterpret_cast<const float*>(vector);
   }
   if (host.format == Format::kFloat32) return matrix;

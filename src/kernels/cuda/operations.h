@@ -1,10 +1,12 @@
-// The operations of kernels/ops.h that a forward pass is made of, each in a file of its name.
+// The operations of kernels/ops.h that a forward pass is made of, each in a file of its name, and
+// the scratch memory that each takes for a step.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <unordered_map>
 
+#include "base/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/state.h"
@@ -26,14 +28,12 @@ struct Machine {
   explicit Machine(Device& on) : device(on) {}
 
   Device& device;
-  // By the first expert of a layer. Filled when a layer is first computed.
-  std::unordered_map<const SwiGlu*, ExpertTable> experts;
-  Upload draws;    // rows asked for and how they are drawn
-  Upload context;  // rows of draft_context()
+  std::unordered_map<const SwiGlu*, ExpertTable> experts;  // by the first expert of a layer
 
   Stream stream() const { return device.stream(); }
 };
 
+// None of them does anything on the device once it has failed.
 void attention_half(Machine& machine, CudaState& state, const AttentionLayer& layer);
 void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer);
 void head_sample(Machine& machine, CudaState& state, const Head& head,
@@ -41,5 +41,21 @@ void head_sample(Machine& machine, CudaState& state, const Head& head,
 void draft_context(Machine& machine, CudaState& draft, const CudaState& target,
                    const DraftContext& context, std::span<const AttentionLayer> layers,
                    std::span<const ContextRow> rows);
+
+// See Backend::reserve().
+Result<void> reserve(Machine& machine, CudaState& state, const Layers& layers);
+
+// Bytes of scratch for the largest step, of sequences of at most `positions` positions.
+int64_t attention_bytes(const CudaState& state, const AttentionLayer& layer, int64_t positions);
+int64_t ffn_bytes(const CudaState& state, const FfnLayer& layer);
+int64_t head_bytes(const CudaState& state);
+int64_t context_bytes(const CudaState& draft, const CudaState& target, const DraftContext& context,
+                      std::span<const AttentionLayer> layers);
+// Puts the experts of a layer into device memory, unless they are there. Error: no memory.
+Result<void> collect_experts(Machine& machine, const FfnLayer& layer, int64_t hidden);
+// Room for what goes to and from the device for head_sample() and draft_context(). False: no
+// memory.
+bool reserve_head(CudaState& state);
+bool reserve_context(CudaState& draft, const CudaState& target);
 
 }  // namespace lagoon::kernels::cuda

@@ -94,6 +94,11 @@ __global__ void read_rows_kernel(MatrixView m, const int32_t* ids, float* out) {
   }
 }
 
+__global__ void resolve_kernel(const int32_t* proposals, int32_t* tokens, int64_t rows) {
+  const int64_t row = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (row < rows && tokens[row] < 0) tokens[row] = proposals[-1 - tokens[row]];
+}
+
 }  // namespace
 
 int find_code() {
@@ -114,6 +119,12 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out) {
   read_rows_kernel<<<static_cast<unsigned>(rows), 256, 0, stream>>>(matrix, ids, out);
+}
+
+void resolve_proposals(Stream stream, const int32_t* proposals, int32_t* tokens, int64_t rows) {
+  constexpr int kResolveThreads = 256;
+  const auto blocks = static_cast<unsigned>(ceil_divide(rows, kResolveThreads));
+  resolve_kernel<<<blocks, kResolveThreads, 0, stream>>>(proposals, tokens, rows);
 }
 
 }  // namespace lagoon::kernels::cuda

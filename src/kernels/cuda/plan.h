@@ -12,6 +12,11 @@ namespace lagoon::kernels::cuda {
 // The warps of a block of a product. Each takes a slice of the columns of a tile; the sums of the
 // slices are added in order.
 inline constexpr int kWarps = 8;
+inline constexpr int kThreads = kWarps * kLanes;
+
+// Shared memory of a warp for weights that are on their way. On a GPU with 99 KiB for a block, one
+// block fits; that is four times what its memory needs to be busy.
+inline constexpr int kRingBytes = 9216;
 
 struct Slices {
   int slices = 1;  // of a tile: a power of two up to kWarps
@@ -25,13 +30,18 @@ LAGOON_DEVICE constexpr Slices slices_of(int64_t columns) {
   return {slices, static_cast<int>(ceil_divide(units, slices))};
 }
 
+// Blocks of kWarps warps for all tiles of a matrix.
+LAGOON_DEVICE constexpr int64_t blocks_of(int64_t rows, int64_t columns) {
+  return ceil_divide(tiles_of(rows), slices_of(columns).tiles());
+}
+
+// Rows up to which weights are streamed through shared memory, by blocks that stay for all tiles.
+inline constexpr int64_t kStreamedRows = 8;
+
 // Row tiles of eight that a block of a product serves with one reading of its weights.
 inline int row_tiles_of(int64_t rows) {
   return rows <= 8 ? 1 : rows <= 16 ? 2 : rows <= 32 ? 4 : 8;
 }
-
-// Rows up to which gate and up take one kernel, which reads both for every eight rows.
-inline constexpr int64_t kFusedGateRows = 8;
 
 // Keys are cut into chunks at fixed positions: in layers with a window every 128, in others every
 // 256 below 8,192, every 1,024 below 65,536, every 4,096 above. A chunk's sums are one partial
@@ -55,6 +65,18 @@ LAGOON_DEVICE constexpr int lowest_position(int window, int position) {
 // The chunks that a row at `position` sees.
 LAGOON_DEVICE constexpr int chunks_seen(int window, int position) {
   return chunk_of(window, position) - chunk_of(window, lowest_position(window, position)) + 1;
+}
+// The most chunks that a row below `positions` sees. A window of any place may begin at the end of
+// a chunk.
+LAGOON_DEVICE constexpr int most_chunks_seen(int window, int positions) {
+  return window == 0 ? chunks_seen(0, positions - 1)
+                     : static_cast<int>(ceil_divide(window - 1, chunk_begin(window, 1))) + 1;
+}
+
+// As above, of rows of one tile of queries, which are neighbours.
+LAGOON_DEVICE constexpr int most_tile_chunks_seen(int window, int positions) {
+  return window == 0 ? chunks_seen(0, positions - 1)
+                     : static_cast<int>(ceil_divide(window + 14, chunk_begin(window, 1))) + 1;
 }
 
 // Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.

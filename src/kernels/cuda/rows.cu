@@ -1,12 +1,13 @@
-// What is done to rows between products: norms, rotations, keys and values into the caches, the
-// choice of experts and the sum over them. Sums go in an order that depends on sizes alone.
+// What is done to rows between products: norms, rotations, keys and values into the caches. Sums go
+// in an order that depends on sizes alone.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 namespace {
 
-constexpr int kNormThreads = 256;
+constexpr int kNormThreads = 512;
 constexpr int kStoreWarps = 4;
 constexpr int kMostDim = 256;  // of a head
 
@@ -22,6 +23,8 @@ __device__ float block_sum(float x) {
 }
 
 __global__ void norm_kernel(Norm norm) {
+  let_others_start();
+  wait_for_others();
   const int64_t row = blockIdx.x;
   const float* x = norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride;
   float squares = 0;
@@ -41,6 +44,8 @@ __global__ void norm_kernel(Norm norm) {
 
 __global__ void rotations_kernel(const __grid_constant__ Frequencies frequencies,
                                  const int32_t* positions, float* out) {
+  let_others_start();
+  wait_for_others();
   const int pair = threadIdx.x;
   if (pair >= frequencies.pairs) return;
   const float angle = static_cast<float>(positions[blockIdx.x]) * frequencies.values[pair];
@@ -96,6 +101,8 @@ __global__ void store_kernel(Store s) {
   __shared__ float heads[kStoreWarps][kMostDim];
   const int lane = threadIdx.x % kLanes;
   float* head = heads[threadIdx.x / kLanes];
+  let_others_start();
+  wait_for_others();
   const int index = blockIdx.y * kStoreWarps + static_cast<int>(threadIdx.x / kLanes);
   const int64_t row = blockIdx.x;
   const int dim = s.cache.head_dim;
@@ -124,132 +131,23 @@ __global__ void store_kernel(Store s) {
   }
 }
 
-// ---- Routing
-
-// A block chooses the experts of a row, a thread for each expert: its place is the number of those
-// that come before it. A NaN comes last.
-__global__ void __launch_bounds__(kMostExperts)
-    choose_kernel(const float* logits, const float* bias, int experts, int top_k, float softcap,
-                  Routing routing) {
-  __shared__ uint64_t ranks[kMostExperts];  // larger comes first: sigmoid + bias, then the index
-  __shared__ float scores[kMostExperts];
-  __shared__ float chosen[kMostExperts];
-  const int expert = threadIdx.x;
-  const int64_t row = blockIdx.x;
-  uint64_t own = 0;
-  if (expert < experts) {
-    float logit = logits[row * experts + expert];
-    if (softcap > 0) logit = softcap * tanhf(logit / softcap);
-    scores[expert] = 1.0f / (1.0f + expf(-logit));
-    own = rank_of(key_of(scores[expert] + bias[expert]), expert);
-    ranks[expert] = own;
-  }
-  __syncthreads();
-  int place = 0;
-  if (expert < experts) {
-#pragma unroll 8
-    for (int e = 0; e < experts; ++e) place += ranks[e] > own ? 1 : 0;
-    if (place < top_k) {
-      routing.experts[row * top_k + place] = expert;
-      chosen[place] = scores[expert];
-    }
-  }
-  __syncthreads();
-  float sum = 0;
-  for (int j = 0; j < top_k; ++j) sum += chosen[j];
-  for (int j = threadIdx.x; j < top_k; j += blockDim.x) {
-    routing.weights[row * top_k + j] = chosen[j] / sum;
-  }
-}
-
-// Sorts entries by expert: a thread counts and collects the entries of one expert. Counts of
-// entries (lower half) and of experts that have any (upper half) are summed up together.
-__global__ void __launch_bounds__(kMostExperts)
-    sort_kernel(int entries, int experts, const ExpertView* table, Routing routing, int32_t* use) {
-  __shared__ uint64_t warps[kMostExperts / kLanes];
-  const int expert = threadIdx.x;
-  const int lane = threadIdx.x % kLanes;
-  const int warp = threadIdx.x / kLanes;
-  int count = 0;
-  if (expert < experts) {
-    for (int e = 0; e < entries; ++e) count += routing.experts[e] == expert ? 1 : 0;
-  }
-  uint64_t up_to = static_cast<uint64_t>(count) | static_cast<uint64_t>(count > 0 ? 1 : 0) << 32;
-  for (int distance = 1; distance < kLanes; distance *= 2) {
-    const uint64_t more = __shfl_up_sync(0xffffffffu, up_to, distance);
-    if (lane >= distance) up_to += more;
-  }
-  if (lane == kLanes - 1) warps[warp] = up_to;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) up_to += warps[w];
-  const int chosen = static_cast<int>(up_to >> 32);
-  if (count > 0) {
-    int at = static_cast<int>(up_to & 0xffffffffu) - count;
-    routing.slots[2 * (chosen - 1)] = expert;
-    routing.slots[2 * (chosen - 1) + 1] = at;
-    routing.views[chosen - 1] = table[expert];
-    for (int e = 0; e < entries; ++e) {
-      if (routing.experts[e] == expert) routing.order[at++] = e;
-    }
-  }
-  if (expert == static_cast<int>(blockDim.x) - 1) {  // all are counted here
-    routing.slots[2 * chosen] = -1;
-    routing.slots[2 * chosen + 1] = entries;
-    *routing.count = chosen;
-    use[0] += 1;
-    use[1] += chosen;
-  }
-}
-
-__global__ void add_routed_kernel(const float* mlp, const float* y, Routing routing, int top_k,
-                                  float scale, int64_t hidden, float* residual, float* tap) {
-  const int64_t row = blockIdx.y;
-  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (i >= hidden) return;
-  float sum = 0;
-  for (int j = 0; j < top_k; ++j) {
-    const int64_t entry = row * top_k + j;
-    sum = fmaf(routing.weights[entry], y[entry * hidden + i], sum);
-  }
-  const int64_t at = row * hidden + i;
-  const float value = residual[at] + fmaf(scale, sum, mlp[at]);
-  residual[at] = value;
-  if (tap != nullptr) tap[at] = value;
-}
-
 }  // namespace
 
 void norm_rows(Stream stream, const Norm& norm, int64_t rows) {
-  norm_kernel<<<static_cast<unsigned>(rows), kNormThreads, 0, stream>>>(norm);
+  start(stream, norm_kernel, dim3(static_cast<unsigned>(rows)), kNormThreads, 0, norm);
 }
 
 void rotations(Stream stream, const Frequencies& frequencies, const int32_t* positions,
                int64_t rows, float* out) {
-  rotations_kernel<<<static_cast<unsigned>(rows), kMostPairs, 0, stream>>>(frequencies, positions,
-                                                                           out);
+  start(stream, rotations_kernel, dim3(static_cast<unsigned>(rows)), kMostPairs, 0, frequencies,
+        positions, out);
 }
 
 void rotate_and_store(Stream stream, const Store& store) {
   const int heads = store.heads + 2 * store.cache.kv_heads;
   const dim3 grid(static_cast<unsigned>(store.rows.rows),
                   static_cast<unsigned>(ceil_divide(heads, kStoreWarps)));
-  store_kernel<<<grid, kStoreWarps * kLanes, 0, stream>>>(store);
-}
-
-void route(Stream stream, const float* logits, const float* bias, const ExpertView* table,
-           int64_t rows, int experts, int top_k, float softcap, const Routing& routing,
-           int32_t* use) {
-  const auto threads = static_cast<unsigned>(ceil_divide(experts, kLanes) * kLanes);
-  choose_kernel<<<static_cast<unsigned>(rows), threads, 0, stream>>>(logits, bias, experts, top_k,
-                                                                     softcap, routing);
-  sort_kernel<<<1, threads, 0, stream>>>(static_cast<int>(rows * top_k), experts, table, routing,
-                                         use);
-}
-
-void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
-                float scale, int64_t rows, int64_t hidden, float* residual, float* tap) {
-  const dim3 grid(static_cast<unsigned>(ceil_divide(hidden, 256)), static_cast<unsigned>(rows));
-  add_routed_kernel<<<grid, 256, 0, stream>>>(mlp, y, routing, top_k, scale, hidden, residual, tap);
+  start(stream, store_kernel, grid, kStoreWarps * kLanes, 0, store);
 }
 
 }  // namespace lagoon::kernels::cuda

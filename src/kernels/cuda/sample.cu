@@ -352,11 +352,16 @@ __device__ int draw_cut(const Row& row, const Draw& draw, bool cut_k, bool cut_p
 
 __global__ void __launch_bounds__(kThreads)
     sample_kernel(const float* logits, const float* changed, int64_t vocab, const Draw* draws,
-                  int32_t* tokens) {
+                  int32_t* tokens, int32_t* proposals) {
   __shared__ Shared s;
   const Draw& draw = draws[blockIdx.x];
+  const auto keep = [&](int token) {
+    if (threadIdx.x != 0) return;
+    tokens[blockIdx.x] = token;
+    if (proposals != nullptr) proposals[draw.place] = token;
+  };
   if (draw.given >= 0) {
-    if (threadIdx.x == 0) tokens[blockIdx.x] = draw.given;
+    keep(draw.given);
     return;
   }
   const bool is_changed = draw.has_rules || draw.allowed != nullptr;
@@ -377,7 +382,7 @@ __global__ void __launch_bounds__(kThreads)
     token = cut_k || cut_p ? draw_cut(row, draw, cut_k, cut_p, first, s)
                            : draw_by_id(row, uniform(draw.seed, draw.position), first, s);
   }
-  if (threadIdx.x == 0) tokens[blockIdx.x] = token;
+  keep(token);
 }
 
 // ---- Rules
@@ -506,9 +511,9 @@ void change_logits(Stream stream, const float* logits, int64_t vocab, const Draw
 }
 
 void sample(Stream stream, const float* logits, const float* changed, int64_t vocab,
-            const Draw* draws, int64_t rows, int32_t* tokens) {
+            const Draw* draws, int64_t rows, int32_t* tokens, int32_t* proposals) {
   sample_kernel<<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(logits, changed, vocab, draws,
-                                                                      tokens);
+                                                                      tokens, proposals);
 }
 
 void log_probabilities(Stream stream, const float* logits, int64_t vocab, const Draw* draws,

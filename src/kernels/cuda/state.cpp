@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/check.h"
@@ -13,23 +14,24 @@ namespace lagoon::kernels::cuda {
 namespace {
 
 constexpr int64_t kRopes = 4;
-constexpr int64_t kAlignment = 256;
+// Sequences that commit one by one before the next step.
+constexpr int kContextBuffers = 16;
+// Steps below this position are alike.
+constexpr int kFewPositions = 1024;
 // Rows are blocks of a launch in its second dimension.
 constexpr int kMostRows = 65535;
+// Rows whose keys go to a ring before any of them attends. A ring for steps of thousands of rows
+// would take ten times the memory of the window.
+constexpr int kRowsAtOnce = 512;
 
 int64_t element_bytes(const StateShape& shape) {
   return shape.cache_type == CacheType::kFP8 ? 1 : 2;
 }
 
 uint8_t* take(std::vector<uint8_t*>& owned, int64_t bytes) {
-  void* memory = nullptr;
-  if (cudaMalloc(&memory, static_cast<size_t>(std::max<int64_t>(bytes, kAlignment))) !=
-      cudaSuccess) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  owned.push_back(static_cast<uint8_t*>(memory));
-  return owned.back();
+  uint8_t* memory = take_device_memory(bytes);
+  if (memory != nullptr) owned.push_back(memory);
+  return memory;
 }
 
 Result<void> check_shape(const StateShape& shape) {
@@ -61,17 +63,24 @@ Result<void> check_shape(const StateShape& shape) {
 }  // namespace
 
 CudaState::CudaState(Device& device, const StateShape& shape)
-    : device_(device), step_(shape, kKeyBlock) {}
+    : device_(device),
+      step_(shape, kKeyBlock, kRowsAtOnce),
+      upload_(device, 2),
+      draws_(device, 2),
+      context_(device, kContextBuffers),
+      drawn_(device),
+      graphs_(device) {}
 
 CudaState::~CudaState() {
+  if (device_.collecting == this) device_.collecting = nullptr;
   if (!owned_.empty()) cudaStreamSynchronize(device_.stream());
-  for (uint8_t* memory : owned_) cudaFree(memory);
+  for (uint8_t* memory : owned_) give_device_memory(memory);
 }
 
 Result<void> CudaState::take_memory() {
   const StateShape& shape = step_.shape();
   const int64_t element = element_bytes(shape);
-  Error none = out_of_cache_memory(shape, element);
+  Error none = out_of_cache_memory(step_, element);
   none.message += ", or --backend cpu";
   for (const auto* caches : {&shape.full, &shape.sliding}) {
     for (const CacheShape& cache : *caches) {
@@ -93,10 +102,14 @@ Result<void> CudaState::take_memory() {
   uint8_t* residual = take(owned_, step_bytes);
   uint8_t* taps = take(owned_, step_bytes * shape.taps);
   uint8_t* rotations = take(owned_, kRopes * shape.max_rows * kMostPairs * 2 * 4);
-  if (residual == nullptr || taps == nullptr || rotations == nullptr) return none;
+  uint8_t* proposals = take(owned_, int64_t{shape.sequences} * shape.max_rows * 4);
+  if (residual == nullptr || taps == nullptr || rotations == nullptr || proposals == nullptr) {
+    return none;
+  }
   residual_ = reinterpret_cast<float*>(residual);
   taps_ = reinterpret_cast<float*>(taps);
   rotations_ = reinterpret_cast<float*>(rotations);
+  proposals_ = reinterpret_cast<int32_t*>(proposals);
   return {};
 }
 
@@ -107,12 +120,39 @@ Result<std::unique_ptr<CudaState>> CudaState::allocate(Device& device, const Sta
   return state;
 }
 
-// One copy: tokens, positions, sequences, offsets of page tables, groups, counts, page tables.
+Result<void> CudaState::reserve(int64_t positions) {
+  most_positions_ = static_cast<int>(positions);
+  const StateShape& shape = step_.shape();
+  const int64_t rows = shape.max_rows;
+  const int64_t groups = ceil_divide(rows, kQueryTile) + shape.sequences;
+  const int64_t pages =
+      shape.full.empty() ? 0 : shape.sequences * ceil_divide(positions, shape.page_tokens);
+  const int64_t words = 2 + 3 * rows + shape.sequences + 4 * groups + pages;
+  if (upload_.reserve(words * 4)) return {};
+  return Error{ErrorCode::kResourceExhausted,
+               fmt::format("no memory was left for the rows of a step ({} MiB): use fewer "
+                           "sequences or a shorter context",
+                           (words * 4 >> 20) + 1)};
+}
+
+// One copy: counts, tokens, positions, sequences, offsets of page tables, groups, page tables.
 void CudaState::begin(const Batch& batch) {
-  step_.begin(batch, batch.proposals == nullptr ? nullptr : &as_cuda(*batch.proposals).step_);
+  const CudaState* draft = batch.proposals == nullptr ? nullptr : &as_cuda(*batch.proposals);
+  step_.begin(batch, draft == nullptr ? nullptr : &draft->step_);
+  counts_and_tokens_.clear();
+  ropes_.clear();
+  next_rope_ = 0;
   const StateShape& shape = step_.shape();
   const std::span<const Row> rows = step_.rows();
   groups_ = group_rows(rows, kQueryTile);
+  positions_ = 0;
+  for (const Row& row : rows) positions_ = std::max(positions_, row.position + 1);
+  if (static_cast<int64_t>(rows.size()) <= kMostGraphRows) {
+    const int rounded =
+        std::max(kFewPositions, static_cast<int>(std::bit_ceil(static_cast<unsigned>(positions_))));
+    positions_ =
+        most_positions_ > 0 ? std::max(positions_, std::min(rounded, most_positions_)) : rounded;
+  }
   const auto count = static_cast<int64_t>(rows.size());
   const auto groups = static_cast<int64_t>(groups_.size());
   std::vector<int64_t> used(static_cast<size_t>(shape.sequences), 0);  // pages that the rows see
@@ -124,9 +164,12 @@ void CudaState::begin(const Batch& batch) {
     }
     for (const int64_t of_sequence : used) pages += of_sequence;
   }
-  const int64_t words = 3 * count + shape.sequences + 4 * groups + 2 + pages;
+  const int64_t words = 2 + 3 * count + shape.sequences + 4 * groups + pages;
   auto* to = reinterpret_cast<int32_t*>(upload_.open(words * 4));
+  if (to == nullptr) return;
   int32_t* const start = to;
+  *to++ = 0;
+  *to++ = 0;
   for (const Row& row : rows) *to++ = row.token;
   for (const Row& row : rows) *to++ = row.position;
   for (const Row& row : rows) *to++ = row.sequence;
@@ -138,8 +181,6 @@ void CudaState::begin(const Batch& batch) {
     *to++ = group.sequence;
     *to++ = group.first_position;
   }
-  *to++ = 0;
-  *to++ = 0;
   int32_t next = 0;
   for (int32_t sequence = 0; sequence < shape.sequences; ++sequence) {
     offsets[sequence] = next;
@@ -149,18 +190,27 @@ void CudaState::begin(const Batch& batch) {
     next += static_cast<int32_t>(used[sequence]);
   }
   CHECK(to - start == words);
-  const auto* mirror = reinterpret_cast<const int32_t*>(upload_.send(device_.stream(), words * 4));
-  tokens_ = mirror;
-  view_ = {.positions = mirror + count,
-           .sequences = mirror + 2 * count,
-           .table_offsets = mirror + 3 * count,
-           .pages = mirror + 3 * count + shape.sequences + 4 * groups + 2,
+  upload_.send(words * 4);
+  use_ = reinterpret_cast<int32_t*>(upload_.mirror());
+  int32_t* tokens = use_ + 2;
+  const int32_t* groups_at = tokens + 3 * count + shape.sequences;
+  view_ = {.positions = tokens + count,
+           .sequences = tokens + 2 * count,
+           .table_offsets = tokens + 3 * count,
+           .pages = groups_at + 4 * groups,
            .rows = count};
-  device_groups_ = reinterpret_cast<const Group*>(mirror + 3 * count + shape.sequences);
-  use_ = const_cast<int32_t*>(mirror) + 3 * count + shape.sequences + 4 * groups;
-  host_use_.reset();
-  ropes_.clear();
-  next_rope_ = 0;
+  device_groups_ = reinterpret_cast<const Group*>(groups_at);
+  if (std::ranges::any_of(rows, [](const Row& row) { return row.token < 0; })) {
+    resolve_proposals(device_.stream(), draft->proposals(), tokens, count);
+  }
+}
+
+uint64_t CudaState::key() const {
+  if (rows() == 0 || rows() > kMostGraphRows || device_.failed()) return 0;
+  uint64_t key = mix(static_cast<uint64_t>(rows()), static_cast<uint64_t>(positions_));
+  for (const RowGroup& group : groups_) key = mix(key, static_cast<uint64_t>(group.rows));
+  key = mix(key, upload_.mirror());
+  return key == 0 ? 1 : key;
 }
 
 float* CudaState::tap(int tap) const {

@@ -3,12 +3,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graphs.h"
+#include "kernels/cuda/transfer.h"
 #include "kernels/ops.h"
 #include "kernels/step.h"
 
@@ -25,19 +26,52 @@ class CudaState final : public State {
   const Step& step() const { return step_; }
   int64_t rows() const { return static_cast<int64_t>(step_.rows().size()); }
 
-  // Takes over the rows and page tables of a step and sends them to the device.
+  // Room for steps of any shape, of sequences of at most so many positions. Error: no memory.
+  Result<void> reserve(int64_t positions);
+
+  // Takes over the rows and page tables of a step and sends them to the device, where proposals
+  // become tokens.
   void begin(const Batch& batch);
+
+  Graphs& graphs() { return graphs_; }
+  // Operations of the step that were asked for and are not on the stream yet: what they are is part
+  // of the key of their graph. One of the three is set. What they point to stays until the step is
+  // over.
+  struct Operation {
+    const MatrixView* table = nullptr;  // embed
+    const AttentionLayer* attention = nullptr;
+    const FfnLayer* ffn = nullptr;
+  };
+  std::vector<Operation>& operations() { return operations_; }
+  // Everything that launches of the step depend on beside its operations; 0: it shall not become a
+  // graph.
+  uint64_t key() const;
+  // Positions that launches of the step provide for: it has none at or beyond. Rounded up, so that
+  // steps at nearby positions are alike, unless the step has many rows.
+  int positions() const { return positions_; }
 
   // Of the step, on the device.
   const RowsView& rows_view() const { return view_; }
-  const int32_t* tokens() const { return tokens_; }
+  const int32_t* tokens() const { return use_ + 2; }
   const Group* groups() const { return device_groups_; }
   std::span<const RowGroup> host_groups() const { return groups_; }
-  // Counts as ExpertUse does, on the device: {layers, distinct}; null before the first step.
+  // Counts as ExpertUse does, on the device: {layers, distinct}, followed by tokens(); null before
+  // the first step.
   int32_t* expert_use() const { return use_; }
-  // The same on the host, once head_sample() has brought it along with the step's tokens.
-  const std::optional<ExpertUse>& host_expert_use() const { return host_use_; }
-  void keep_expert_use(const ExpertUse& use) { host_use_ = use; }
+  // What head_sample() brings to the host along with the tokens it drew: both of these, {layers,
+  // distinct, tokens of rows ...}. Empty before it.
+  std::span<const int32_t> counts_and_tokens() const { return counts_and_tokens_; }
+  void keep_counts_and_tokens(std::span<const int32_t> values) {
+    counts_and_tokens_.assign(values.begin(), values.end());
+  }
+
+  // Of a draft, on the device: tokens by place (Step::keep_places).
+  int32_t* proposals() const { return proposals_; }
+  // Rows asked for and how they are drawn; what was drawn; rows of draft_context(). Each state has
+  // its own, or a target would wait for its draft.
+  Upload& draws() { return draws_; }
+  Download& drawn() { return drawn_; }
+  Upload& context() { return context_; }
 
   // [max_rows, hidden], and [taps, max_rows, hidden].
   float* residual() const { return residual_; }
@@ -63,12 +97,17 @@ class CudaState final : public State {
   float* rotations_ = nullptr;      // [kRopes, max_rows, kMostPairs, 2]
   std::vector<const Rope*> ropes_;  // whose rotations are there
   size_t next_rope_ = 0;
-  Upload upload_;
+  int32_t* proposals_ = nullptr;  // [sequences * max_rows]
+  Upload upload_, draws_, context_;
+  Download drawn_;
   RowsView view_;
-  const int32_t* tokens_ = nullptr;
   const Group* device_groups_ = nullptr;
   int32_t* use_ = nullptr;
-  std::optional<ExpertUse> host_use_;
+  std::vector<int32_t> counts_and_tokens_;
+  int positions_ = 0;
+  int most_positions_ = 0;  // as reserved; 0: not known
+  Graphs graphs_;
+  std::vector<Operation> operations_;
 };
 
 // `state` as this backend made it; another backend's is a bug.

@@ -19,6 +19,8 @@ void head_sample(Machine& machine, RefState& state, const Head& head,
   const int64_t vocab = state.shape().vocab;
   const std::vector<size_t> logprobs_at = check_asked(asked, results, state.rows().size(), vocab);
   const std::span<float> logits = results.logits;
+  std::vector<int32_t> own_tokens(results.tokens.empty() ? asked.size() : 0);
+  const std::span<int32_t> tokens = results.tokens.empty() ? own_tokens : results.tokens;
   std::vector<float> own_logits(logits.empty() ? std::min(asked.size(), kChunkRows) * vocab : 0);
   std::vector<float> normed(std::min(asked.size(), kChunkRows) * hidden);
   for (size_t first = 0; first < asked.size(); first += kChunkRows) {
@@ -34,12 +36,11 @@ void head_sample(Machine& machine, RefState& state, const Head& head,
     machine.workers.for_each(rows, [&](int64_t r, Buffer&) {
       const size_t at = first + r;
       const size_t logprobs = logprobs_at[at + 1] - logprobs_at[at];
-      results.tokens[at] =
-          sample_row({out + r * vocab, static_cast<size_t>(vocab)}, chunk[r], state.rows(),
-                     results.logprobs.subspan(logprobs_at[at], logprobs));
+      tokens[at] = sample_row({out + r * vocab, static_cast<size_t>(vocab)}, chunk[r], state.rows(),
+                              results.logprobs.subspan(logprobs_at[at], logprobs));
     });
   }
-  state.keep_proposals(asked, results.tokens);
+  state.keep_proposals(asked, tokens);
 }
 
 }  // namespace lagoon::kernels::ref

@@ -29,7 +29,7 @@ Result<std::unique_ptr<RefState>> RefState::allocate(const StateShape& shape,
     state->taps_.resize(shape.taps * step_values);
     return state;
   } catch (const std::exception&) {  // bad_alloc or length_error
-    return out_of_cache_memory(shape, element_bytes(shape, activations));
+    return out_of_cache_memory(RefState(shape).step_, element_bytes(shape, activations));
   }
 }
 

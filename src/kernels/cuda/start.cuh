@@ -1,0 +1,83 @@
+// Starting kernels so that the next one's first blocks may be there before the last one's last are
+// done (programmatic dependent launch: CUDA C++ Programming Guide). What a kernel reads of others,
+// and what it writes, comes after wait_for_others(); weights may be read before.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/launch.h"
+
+namespace lagoon::kernels::cuda {
+
+// Until all kernels before this one have ended, and what they wrote can be read.
+__device__ inline void wait_for_others() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// The next kernel's blocks may come where there is room. Once all blocks have said so.
+__device__ inline void let_others_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Whether the current device starts kernels in this way.
+inline bool starts_early() {
+  static const bool early = [] {
+    int device = 0;
+    int major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major >= 9;
+  }();
+  return early;
+}
+
+template <typename... Parameters, typename... Arguments>
+void start(Stream stream, void (*kernel)(Parameters...), dim3 grid, unsigned threads,
+           size_t shared_bytes, Arguments&&... arguments) {
+  cudaLaunchAttribute early = {};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(threads);
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &early;
+  config.numAttrs = starts_early() ? 1 : 0;
+  // The runtime keeps an error for Device::check().
+  static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+}
+
+// Lets a kernel have so much shared memory; the processors of the device.
+template <auto kKernel>
+unsigned one_block_each(int shared_bytes) {
+  static const unsigned processors = [&] {
+    int device = 0;
+    int count = 1;
+    static_cast<void>(cudaGetDevice(&device));
+    static_cast<void>(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+    static_cast<void>(
+        cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes));
+    return static_cast<unsigned>(count);
+  }();
+  return processors;
+}
+
+// Blocks of a kernel that the device holds at a time.
+template <auto kKernel>
+unsigned resident_blocks(int threads, int shared_bytes) {
+  static const unsigned each = [&] {
+    int blocks = 1;
+    one_block_each<kKernel>(shared_bytes);
+    static_cast<void>(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, kKernel, threads, static_cast<size_t>(shared_bytes)));
+    return static_cast<unsigned>(blocks < 1 ? 1 : blocks);
+  }();
+  return each * one_block_each<kKernel>(shared_bytes);
+}
+
+}  // namespace lagoon::kernels::cuda

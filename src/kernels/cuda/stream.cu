@@ -1,0 +1,173 @@
+// Products with up to eight rows: as many blocks as the device holds take tiles in turn, and their
+// weights arrive in rings of shared memory (weights.cuh) without a pause between tiles.
+#include "kernels/cuda/routing.cuh"
+#include "kernels/cuda/start.cuh"
+#include "kernels/cuda/weights.cuh"
+
+namespace lagoon::kernels::cuda {
+namespace {
+
+template <Packing P>
+__global__ void __launch_bounds__(kThreads, 2)
+    product_kernel(const __grid_constant__ Products args, int blocks) {
+  using Weights = WeightStream<P, 1>;
+  extern __shared__ uint4 memory[];
+  const StreamMemory<1> shared(reinterpret_cast<uint8_t*>(memory));
+  const Part part(args.products[0].matrix.columns);
+  const int warp = threadIdx.x / kLanes;
+  int opened = blockIdx.x;
+  auto next = [&](typename Weights::Source& source) {
+    for (; opened < blocks && source.stages == 0; opened += gridDim.x) {
+      const MatrixView& m = args.of(opened).matrix;
+      const int64_t tile = args.tiles_before(opened, part.cut.tiles()) + part.in_block;
+      if (tile >= tiles_of(m.rows)) continue;
+      source.set(0, m, tile, part);
+      source.stages = (part.end - part.first) * Weights::kPerUnit;
+    }
+  };
+  Weights weights(shared.ring, part.lane);
+  let_others_start();
+  weights.fill(next);
+  wait_for_others();
+  const int64_t row = part.lane / 4;
+  const Bits16* x =
+      row < args.rows ? args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16
+                      : nullptr;
+  int turn = 0;
+  for (int block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
+    const Product& product = args.of(block);
+    const MatrixView& m = product.matrix;
+    const int64_t tile = args.tiles_before(block, part.cut.tiles()) + part.in_block;
+    const bool real = tile < tiles_of(m.rows);
+    float sums[1][4] = {};
+    if (real) {
+      float own[1][4] = {};
+      const float* const scales[1] = {fp8_scales(m, tile, part.units)};
+      const int stages = (part.end - part.first) * Weights::kPerUnit;
+      for (int stage = 0; stage < stages; ++stage) {
+        weights.multiply(part.first, stage, x, scales, own, sums, next);
+      }
+    }
+    keep_sums<1>(sums, part.lane, shared.of(turn, 0, warp));
+    __syncthreads();
+    if (!real) continue;
+    const float* slices = shared.of(turn, 0, part.in_block * part.cut.slices);
+    for (int i = part.thread(); i < 8 * kTileRows; i += part.threads()) {
+      const int64_t n = tile * kTileRows + i % kTileRows;
+      if (i / kTileRows >= args.rows || n >= m.rows) continue;
+      put_product(product, i / kTileRows, n,
+                  finish<P>(m, sum_slices<1>(slices, part.cut.slices, i)));
+    }
+  }
+}
+
+// h of the dense or shared feed-forward. With kRoutes the last block chooses experts meanwhile.
+template <Packing P, bool kRoutes>
+__global__ void __launch_bounds__(kThreads, 2)
+    gate_kernel(MatrixView gate, MatrixView up, const Bits16* x, int64_t rows, Bits16* h,
+                int blocks, const __grid_constant__ RouteArgs route) {
+  const int stride = static_cast<int>(gridDim.x) - (kRoutes ? 1 : 0);
+  if (kRoutes && static_cast<int>(blockIdx.x) == stride) {
+    let_others_start();
+    wait_for_others();
+    route_few(route);
+    return;
+  }
+  using Weights = WeightStream<P, 2>;
+  extern __shared__ uint4 memory[];
+  const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
+  const Part part(gate.columns);
+  const int warp = threadIdx.x / kLanes;
+  int opened = blockIdx.x;
+  auto next = [&](typename Weights::Source& source) {
+    for (; opened < blocks && source.stages == 0; opened += stride) {
+      const int64_t tile = opened * int64_t{part.cut.tiles()} + part.in_block;
+      if (tile >= tiles_of(gate.rows)) continue;
+      source.set(0, gate, tile, part);
+      source.set(1, up, tile, part);
+      source.stages = (part.end - part.first) * Weights::kPerUnit;
+    }
+  };
+  Weights weights(shared.ring, part.lane);
+  let_others_start();
+  weights.fill(next);
+  wait_for_others();
+  const int64_t row = part.lane / 4;
+  const Bits16* own_x = row < rows ? x + row * padded(gate.columns) + part.lane % 4 * 16 : nullptr;
+  int turn = 0;
+  for (int block = blockIdx.x; block < blocks; block += stride, turn ^= 1) {
+    const int64_t tile = block * int64_t{part.cut.tiles()} + part.in_block;
+    const bool real = tile < tiles_of(gate.rows);
+    float sums[2][4] = {};
+    if (real) {
+      float own[2][4] = {};
+      const float* const scales[2] = {fp8_scales(gate, tile, part.units),
+                                      fp8_scales(up, tile, part.units)};
+      const int stages = (part.end - part.first) * Weights::kPerUnit;
+      for (int stage = 0; stage < stages; ++stage) {
+        weights.multiply(part.first, stage, own_x, scales, own, sums, next);
+      }
+    }
+    for (int m = 0; m < 2; ++m) {
+      const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
+      keep_sums<1>(one, part.lane, shared.of(turn, m, warp));
+    }
+    __syncthreads();
+    if (!real) continue;
+    const int first_warp = part.in_block * part.cut.slices;
+    put_gated<P>(
+        gate, up, tile, part, shared.of(turn, 0, first_warp), shared.of(turn, 1, first_warp),
+        [&](int r) { return r < rows ? r : -1; }, h);
+  }
+}
+
+template <Packing P>
+void start_product(Stream stream, const Products& args) {
+  const int blocks = args.blocks();
+  const unsigned held = resident_blocks<product_kernel<P>>(kThreads, kStreamBytes<1>);
+  const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
+  start(stream, product_kernel<P>, dim3(grid), kThreads, kStreamBytes<1>, args, blocks);
+}
+
+template <Packing P, bool kRoutes>
+void start_gate(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                int64_t rows, Bits16* h, const RouteArgs& route) {
+  constexpr auto kKernel = gate_kernel<P, kRoutes>;
+  const int blocks = static_cast<int>(blocks_of(gate.rows, gate.columns));
+  const unsigned held = resident_blocks<kKernel>(kThreads, kStreamBytes<2>);
+  const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
+  start(stream, kKernel, dim3(grid + (kRoutes ? 1 : 0)), kThreads, kStreamBytes<2>, gate, up, x,
+        rows, h, blocks, route);
+}
+
+template <bool kRoutes>
+void gate_packing(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                  int64_t rows, Bits16* h, const RouteArgs& route) {
+  if (gate.packing == Packing::kBFloat16) {
+    start_gate<Packing::kBFloat16, kRoutes>(stream, gate, up, x, rows, h, route);
+  } else if (gate.packing == Packing::kFP8) {
+    start_gate<Packing::kFP8, kRoutes>(stream, gate, up, x, rows, h, route);
+  } else {
+    start_gate<Packing::kNVFP4, kRoutes>(stream, gate, up, x, rows, h, route);
+  }
+}
+
+}  // namespace
+
+void multiply_few(Stream stream, Packing packing, const Products& products) {
+  if (packing == Packing::kBFloat16) start_product<Packing::kBFloat16>(stream, products);
+  if (packing == Packing::kFP8) start_product<Packing::kFP8>(stream, products);
+  if (packing == Packing::kNVFP4) start_product<Packing::kNVFP4>(stream, products);
+}
+
+void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                 int64_t rows, Bits16* h) {
+  gate_packing<false>(stream, gate, up, x, rows, h, {});
+}
+
+void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
+                           const Bits16* x, Bits16* h, const RouteArgs& args) {
+  gate_packing<true>(stream, gate, up, x, args.rows, h, args);
+}
+
+}  // namespace lagoon::kernels::cuda
