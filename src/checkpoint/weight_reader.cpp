@@ -329,6 +329,10 @@ class Reader : public WeightReader {
         chunk.done = kept;
         return send(slot);
       }
+      if (chunk.direct && done.result > 0) {  // less than a page: by direct reads it cannot go on
+        source.refuse_direct();
+        return send(slot);
+      }
       fail({ErrorCode::kInvalidArgument,
             fmt::format("{} ends at byte {}: it became shorter while it was read", source.path(),
                         reached)});
