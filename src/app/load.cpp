@@ -87,6 +87,11 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
                     proposals, path, draft.block_size, draft.block_size - 1)};
   }
   LAGOON_RETURN_IF_ERROR(check_rates(options.synthetic_acceptance, proposals));
+  if (options.require_draft && proposals == 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--require-draft is about a draft, and num_speculative_tokens is 0: leave one of "
+                 "them out"};
+  }
   return std::optional<Draft>(Draft{std::move(directory), proposals});
 }
 

@@ -177,9 +177,9 @@ void Parser::add_generate() {
       ->check(CLI::Range(1, 1 << 30));
   add(*generate, "--temperature", generate_options.temperature,
       "0: always the likeliest token; default: the model's", "T")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(within(0, 1e6));
   add(*generate, "--top-p", generate_options.top_p, "Likeliest tokens up to this probability", "P")
-      ->check(CLI::Range(1e-9, 1.0));
+      ->check(within(1e-9, 1));
   add(*generate, "--top-k", generate_options.top_k, "This many likeliest tokens; 0: all", "K")
       ->check(CLI::Range(-1, 1 << 30));
   add(*generate, "--seed", generate_options.seed, "Makes sampled text repeatable", "N");
