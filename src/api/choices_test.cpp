@@ -383,6 +383,10 @@ TEST_F(ChoicesTest, AllAnswersCanBeEnded) {
     }
     EXPECT_TRUE(engine_.cancelled(i));
   }
+  // Nor can one begin.
+  auto late = connect();
+  late.send(post(kChat, std::string("{\"model\":\"nano\",") + kHello + "}"));
+  EXPECT_EQ(parse_response(late.read_response()).status, 500);
   // What comes later goes nowhere.
   engine_.end_of_turn(0);
   engine_.end_of_turn(1);

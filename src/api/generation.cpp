@@ -54,6 +54,7 @@ void respond_stream(net::Responder& responder, std::string text) {
 
 void Streams::add(const std::shared_ptr<Generation>& generation) {
   const std::lock_guard lock(mutex_);
+  if (failure_) generation->fail_from_outside(*failure_);
   // What has ended goes before the list doubles.
   if (open_.size() >= clean_at_) {
     std::erase_if(open_, [](const auto& stream) { return stream.expired(); });
@@ -76,6 +77,10 @@ void Streams::keep_alive() {
 }
 
 void Streams::fail_all(const std::string& sentence) {
+  {
+    const std::lock_guard lock(mutex_);
+    failure_ = sentence;
+  }
   for (const auto& stream : open()) stream->fail_from_outside(sentence);
 }
 
@@ -110,8 +115,9 @@ void Generation::submit(std::vector<engine::Request> requests, Streams& streams)
   }
   usages_.resize(requests.size());
   unfinished_ = requests.size();
-  if (!submit_all(std::move(requests))) return;
+  // Before the engine has it: whoever ends all answers must not miss this one.
   streams.add(shared_from_this());
+  if (!submit_all(std::move(requests))) return;
   if (stream_) {
     // The client has its headers now, however long the queue and the prompt are.
     start_event_stream(*responder_);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -114,7 +115,7 @@ class Streams {
   void add(const std::shared_ptr<Generation>& generation);
   // Generation::keep_alive() of each.
   void keep_alive();
-  // Generation::fail_from_outside() of each.
+  // Generation::fail_from_outside() of each, and of all that are added later.
   void fail_all(const std::string& sentence);
 
  private:
@@ -123,6 +124,7 @@ class Streams {
   std::mutex mutex_;
   std::vector<std::weak_ptr<Generation>> open_;
   size_t clean_at_ = 64;
+  std::optional<std::string> failure_;
 };
 
 // The answer to a request that was refused.

@@ -125,7 +125,8 @@ void add_network(CLI::App& command, ServeOptions& options, ServeTexts& texts) {
 
 // Numbers with the suffixes of parse_count().
 CLI::Option* with_suffixes(CLI::Option* option) {
-  return option->transform([name = option->get_name()](const std::string& text) {
+  return option->transform([name = option->get_name()](const std::string& text) -> std::string {
+    if (text == "0") return text;  // whether it may be none, the option's range says
     const auto count = parse_count(name, text);
     if (!count.ok()) throw CLI::ValidationError(count.error().message);
     return std::to_string(*count);

@@ -172,14 +172,7 @@ Result<WeightFiles> read_index(const std::string& directory,
                                const std::vector<std::string>& names) {
   const std::string path = fmt::format("{}/{}", directory, kIndexName);
   LAGOON_ASSIGN(const std::string text, read_whole_file(path, kMaxIndexBytes));
-  dom::parser parser;
-  dom::element root;
-  if (const auto error = parser.parse(text.data(), text.size()).get(root))
-    return bad_index(path, fmt::format("not valid JSON: {}", simdjson::error_message(error)));
-  dom::object weight_map;
-  if (root.at_key("weight_map").get(weight_map) != simdjson::SUCCESS)
-    return bad_index(path, "it has no object \"weight_map\"");
-  LAGOON_ASSIGN(WeightFiles files, read_entries(weight_map, path));
+  LAGOON_ASSIGN(WeightFiles files, parse_weight_index(text, path));
   for (const std::string& shard : files.shards) {
     std::error_code error;
     if (!fs::exists(fs::path(directory) / shard, error))
@@ -198,6 +191,17 @@ const WeightFiles::Entry* WeightFiles::find(std::string_view tensor) const {
       std::lower_bound(entries.begin(), entries.end(), tensor,
                        [](const Entry& entry, std::string_view key) { return entry.tensor < key; });
   return at != entries.end() && at->tensor == tensor ? &*at : nullptr;
+}
+
+Result<WeightFiles> parse_weight_index(std::string_view json, const std::string& path) {
+  dom::parser parser;
+  dom::element root;
+  if (const auto error = parser.parse(json.data(), json.size()).get(root))
+    return bad_index(path, fmt::format("not valid JSON: {}", simdjson::error_message(error)));
+  dom::object weight_map;
+  if (root.at_key("weight_map").get(weight_map) != simdjson::SUCCESS)
+    return bad_index(path, "it has no object \"weight_map\"");
+  return read_entries(weight_map, path);
 }
 
 Result<WeightFiles> find_weight_files(const std::string& directory) {

@@ -24,6 +24,10 @@ struct WeightFiles {
   const Entry* find(std::string_view tensor) const;
 };
 
+// The text of an index; `path` names it in errors: not JSON, no weight_map, an entry that is not a
+// file of the same folder, a tensor twice.
+Result<WeightFiles> parse_weight_index(std::string_view json, const std::string& path);
+
 // Errors: no weights at all, a malformed index, one that names a file outside the directory, a
 // shard that is not there (with or without an index: model-00002-of-00003 implies its sisters).
 Result<WeightFiles> find_weight_files(const std::string& directory);

@@ -154,11 +154,24 @@ struct Attempt {
   double least_utilization = 0;
 };
 
+// The pages, and the length of a request that they hold. `held`: positions that there is memory
+// for.
+void size_pool(const Demand& demand, int64_t held, MemoryPlan& plan) {
+  plan.max_length = demand.max_length;
+  if (demand.pool_bytes > 0) {
+    plan.pool_tokens = pool_positions(demand.pool_bytes, demand.target, demand.cache_type);
+    plan.pool_bytes = demand.pool_bytes;
+  } else {
+    plan.pool_tokens = std::min(demand.slots * round_to_pages(demand.max_length), held);
+    plan.pool_bytes = plan.pool_tokens * position_bytes(demand.target, demand.cache_type);
+  }
+  if (demand.fit_length) plan.max_length = std::min(plan.max_length, plan.pool_tokens);
+}
+
 Attempt attempt(const Demand& demand, const Machine& machine) {
   Attempt made;
   MemoryPlan& plan = made.plan;
   plan.items = fixed_items(demand, machine);
-  plan.max_length = demand.max_length;
   const Store store(demand, machine);
   const int64_t reserve = store.on_host ? host_reserve(machine.host.total_bytes()) : kDeviceReserve;
   const int64_t fixed = sum(plan.items, store.on_host);
@@ -169,17 +182,7 @@ Attempt attempt(const Demand& demand, const Machine& machine) {
   const int64_t held =
       pool_positions(std::max<int64_t>(made.largest, 0), demand.target, demand.cache_type);
   const int64_t one = round_to_pages(demand.max_length);
-  if (demand.pool_bytes > 0) {
-    plan.pool_tokens = pool_positions(demand.pool_bytes, demand.target, demand.cache_type);
-    plan.pool_bytes = demand.pool_bytes;
-    if (plan.pool_tokens < demand.max_length && demand.fit_length) {
-      plan.max_length = plan.pool_tokens;
-    }
-  } else {
-    plan.pool_tokens = std::min(demand.slots * one, held);
-    if (plan.pool_tokens < demand.max_length && demand.fit_length) plan.max_length = held;
-    plan.pool_bytes = plan.pool_tokens * position;
-  }
+  size_pool(demand, held, plan);
   const int64_t taken = plan.pool_tokens * position;
   made.needed = fixed + std::max(taken, demand.pool_bytes > 0 ? taken : one * position);
   made.least_utilization = std::ceil(static_cast<double>(made.needed - reserve) /
@@ -192,12 +195,12 @@ Attempt attempt(const Demand& demand, const Machine& machine) {
                                  model::kPageTokens, type_name(demand.cache_type)),
                      store.on_host});
   const bool too_short = plan.max_length < 2 || plan.pool_tokens < plan.max_length;
-  if (demand.pool_bytes > 0 && too_short) {
+  const bool too_large = taken > made.largest || made.largest <= 0;
+  // A pool that was asked for, and is too small, is told first: more memory would not help.
+  if (too_short && (demand.pool_bytes > 0 || !too_large)) {
     made.fault = Fault::kPool;
-  } else if (taken > made.largest || made.largest <= 0) {
+  } else if (too_large) {
     made.fault = by_cap < by_free ? Fault::kUtilization : Fault::kMemory;
-  } else if (too_short) {
-    made.fault = Fault::kPool;
   } else if (!store.on_host && sum(plan.items, true) > machine.host.free_bytes()) {
     made.fault = Fault::kHostMemory;
   }

@@ -105,6 +105,7 @@ double measure_read_rate(int threads) {
   std::atomic<uint64_t> sum{0};  // so that reading is not left out
   const auto begin = std::chrono::steady_clock::now();
   std::vector<std::jthread> readers;
+  readers.reserve(static_cast<size_t>(threads));
   for (int thread = 0; thread < threads; ++thread) {
     readers.emplace_back([&, thread] {
       for (int pass = 0; pass < kPasses; ++pass) {
