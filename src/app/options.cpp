@@ -192,10 +192,13 @@ void Parser::add_inspect() {
   ModelOptions& options = inspect_options.model;
   inspect->add_option(
       "MODEL", options.model,
-      "A model directory (one that is still downloaded, too), a config.json, or the "
-      "name of a bundled model");
+      "A model directory (one that is still downloaded, too), a config.json, the name of a bundled "
+      "model, or a repository's id, which is looked for in the hub cache");
   inspect->add_option("DRAFT", inspect_options.draft, "Its draft, the same way");
   inspect->add_flag("--json", inspect_options.json, "Print all of it as JSON");
+  add(*inspect, "--revision", options.revision,
+      "MODEL's, of a repository in the hub cache; default: main", "REV")
+      ->check(not_empty());
   add(*inspect, "--max-model-len", max_length,
       "Longest prompt and answer together, in tokens; default: what the model was made for", "N")
       ->check(not_empty());
