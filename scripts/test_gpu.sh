@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the CUDA backend's tests and measurements on a machine with a GPU, from programs that were
 # built anywhere (preset cuda: cuda_test kernels_test model_golden_test model_exactness_test
-# cuda_bench, and lagoon if it is there), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
+# cuda_bench; model_family_test and lagoon if they are there), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
 # Correctness first, then compute-sanitizer, then measurement; the limits add up to less than 480 s.
 # usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]
 set -uo pipefail
@@ -37,6 +37,9 @@ stage() {
 stage operations 150 "$programs/cuda_test"
 stage backend 20 "$programs/kernels_test" --gtest_filter='*/cuda'
 stage golden 20 "$programs/model_golden_test" --gtest_filter='*/cuda'
+if [[ -x $programs/model_family_test ]]; then
+  stage family 40 "$programs/model_family_test" --gtest_filter='*BFloat16StaysClose*'
+fi
 stage exactness 100 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAGpu*'
 if command -v compute-sanitizer >/dev/null; then
   for tool in "memcheck 30" "racecheck 80"; do

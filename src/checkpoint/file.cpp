@@ -73,6 +73,10 @@ Result<InputFile> InputFile::open(const std::string& path) {
     return Error{ErrorCode::kInvalidArgument, fmt::format("{} is a directory, not a file", path)};
   if (!S_ISREG(status.st_mode))
     return Error{ErrorCode::kInvalidArgument, fmt::format("{} is not a regular file", path)};
+  // io_uring of older systems would not wait for the disk either.
+  if (::fcntl(file.descriptor_, F_SETFL, O_RDONLY) != 0)
+    return Error{ErrorCode::kInternal,
+                 fmt::format("{} cannot be examined: {}", path, error_text(errno))};
   if (status.st_size == 0)
     return Error{ErrorCode::kInvalidArgument, fmt::format("{} is empty: download it again", path)};
   file.size_ = static_cast<uint64_t>(status.st_size);

@@ -132,6 +132,17 @@ TEST_F(HubCache, AShardThatIsStillBeingDownloaded) {
               AllOf(HasSubstr(shard + " is missing"), HasSubstr("0123.incomplete")));
 }
 
+// Ended between two files: no part tells of it.
+TEST_F(HubCache, AShardThatWasNotBegun) {
+  const std::string snapshot = add(kPinned);
+  fs::remove(snapshot + "/model-00002-of-00002.safetensors");
+  EXPECT_THAT(message_of(ModelDir::open(snapshot)),
+              AllOf(HasSubstr("model-00002-of-00002.safetensors is missing"),
+                    HasSubstr("run `HF_HUB_DISABLE_XET=1 hf download poolside/Laguna-S-2.1-NVFP4 "
+                              "--revision " +
+                              kPinned + "`")));
+}
+
 // Parts of another revision do not matter to one that is whole.
 TEST_F(HubCache, AWholeSnapshotBesideAnUnfinishedOne) {
   const std::string snapshot = add(kPinned);

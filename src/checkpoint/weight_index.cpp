@@ -52,6 +52,21 @@ bool is_commit(std::string_view name) {
   return name.size() == 40 && name.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
+// "`hf download ...`" of a snapshot of the hub cache; "" of other folders.
+std::string command_for(const std::string& directory) {
+  const std::optional<HubSnapshot> snapshot = hub_snapshot_of(directory);
+  if (!snapshot || !is_commit(snapshot->commit)) return "";
+  return fmt::format("`{}`", download_command(snapshot->repository, snapshot->commit));
+}
+
+// What to do about a file that is not there.
+std::string missing_file_hint(const std::string& directory) {
+  std::string hint = unfinished_download_hint(directory);
+  const std::string command = command_for(directory);
+  if (hint.empty() && !command.empty()) hint = fmt::format(": run {}", command);
+  return hint;
+}
+
 bool is_weight_file(std::string_view name) {
   return name.starts_with("model") && name.ends_with(".safetensors");
 }
@@ -107,7 +122,7 @@ Result<void> check_complete(const std::string& directory, const std::vector<std:
       if (!std::binary_search(names.begin(), names.end(), sister))
         return Error{ErrorCode::kNotFound,
                      fmt::format("{}/{} is missing, though {} is there{}", directory, sister, name,
-                                 unfinished_download_hint(directory))};
+                                 missing_file_hint(directory))};
     }
   }
   return {};
@@ -178,7 +193,7 @@ Result<WeightFiles> read_index(const std::string& directory,
     if (!fs::exists(fs::path(directory) / shard, error))
       return Error{ErrorCode::kNotFound,
                    fmt::format("{}/{} is missing, though {} names it{}", directory, shard,
-                               kIndexName, unfinished_download_hint(directory))};
+                               kIndexName, missing_file_hint(directory))};
   }
   warn_of_strays(files, names);
   return files;
@@ -216,19 +231,16 @@ Result<WeightFiles> find_weight_files(const std::string& directory) {
 }
 
 std::string unfinished_download_hint(const std::string& directory) {
-  const std::optional<HubSnapshot> snapshot = hub_snapshot_of(directory);
   std::vector<fs::path> folders = {directory, fs::path(directory) / kClientParts};
-  if (snapshot) folders.push_back(fs::path(directory).parent_path().parent_path() / "blobs");
+  if (hub_snapshot_of(directory))
+    folders.push_back(fs::path(directory).parent_path().parent_path() / "blobs");
+  const std::string command = command_for(directory);
   for (const fs::path& folder : folders)
     for (const std::string& name : names_in(folder))
       if (ends_with_any(name, kPartial))
-        return fmt::format(
-            "; the download is unfinished ({} lies in {}): {}", in_quotes(name),
-            folder.lexically_normal().string(),
-            snapshot && is_commit(snapshot->commit)
-                ? fmt::format("run `{}` again",
-                              download_command(snapshot->repository, snapshot->commit))
-                : "run it again");
+        return fmt::format("; the download is unfinished ({} lies in {}): {}", in_quotes(name),
+                           folder.lexically_normal().string(),
+                           command.empty() ? "run it again" : fmt::format("run {} again", command));
   return "";
 }
 

@@ -39,21 +39,23 @@ class Source {
     source.look_at_cache();
     return source;
   }
-  ~Source() { refuse_direct(); }
+  ~Source() {
+    if (direct_ >= 0) ::close(direct_);
+  }
   Source(Source&& other) noexcept
       : file_(other.file_),
         buffered_(std::move(other.buffered_)),
         direct_(std::exchange(other.direct_, -1)),
+        refused_(other.refused_),
         resident_(std::move(other.resident_)) {}
   Source& operator=(Source&&) = delete;
 
   const std::string& path() const { return file_->path(); }
   uint64_t size() const { return buffered_.size(); }
   int buffered() const { return buffered_.descriptor(); }
-  int direct() const { return direct_; }  // -1: not allowed
-  void refuse_direct() {
-    if (direct_ >= 0) ::close(std::exchange(direct_, -1));
-  }
+  int direct() const { return refused_ ? -1 : direct_; }  // -1: not allowed
+  // The descriptor stays, for reads that are still in a queue.
+  void refuse_direct() { refused_ = true; }
   // Pages of [offset, offset + bytes) that were in the page cache before the first read. (Asked
   // for later, a page that two reads share would seem to have been there.)
   std::vector<uint8_t> resident(uint64_t offset, uint64_t bytes) const {
@@ -79,6 +81,7 @@ class Source {
   const SafetensorsFile* file_;
   InputFile buffered_;
   int direct_ = -1;
+  bool refused_ = false;
   std::vector<bool> resident_;
 };
 
@@ -320,9 +323,14 @@ class Reader : public WeightReader {
     const uint64_t end = std::min(chunk.offset + chunk.bytes, source.size());
     const uint64_t reached = chunk.offset + chunk.done + static_cast<uint64_t>(done.result);
     if (reached < end) {
-      const uint64_t kept = page_floor(reached) - chunk.offset;
+      // A direct read goes on at the beginning of a page.
+      const uint64_t kept = (chunk.direct ? page_floor(reached) : reached) - chunk.offset;
       if (kept > chunk.done) {
         chunk.done = kept;
+        return send(slot);
+      }
+      if (chunk.direct && done.result > 0) {  // less than a page: by direct reads it cannot go on
+        source.refuse_direct();
         return send(slot);
       }
       fail({ErrorCode::kInvalidArgument,

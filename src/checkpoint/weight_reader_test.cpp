@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <deque>
@@ -27,6 +28,30 @@
 #include "checkpoint/small_pieces.h"
 #include "checkpoint/staging.h"
 #include "checkpoint/test_support.h"
+
+namespace {
+
+// Of this program's own pread(): 0 as usual, else it says that it read at most so many bytes.
+std::atomic<size_t> most_bytes = 0;
+// It refuses direct reads, as some file systems do that allow to open a file for them; all but the
+// first wait before they look at the file, as in a long queue.
+std::atomic<bool> refuses_direct = false;
+std::atomic<int> direct_reads = 0;
+
+}  // namespace
+
+// In place of the C library's.
+extern "C" ssize_t pread(int descriptor, void* into, size_t bytes, off_t offset) {
+  if (refuses_direct && direct_reads++ > 0) ::usleep(20'000);
+  if (refuses_direct && (::fcntl(descriptor, F_GETFL) & O_DIRECT) != 0 &&
+      ::fcntl(descriptor, F_GETFL) >= 0) {
+    errno = EINVAL;
+    return -1;
+  }
+  const ssize_t read = ::syscall(SYS_pread64, descriptor, into, bytes, offset);
+  const size_t most = most_bytes;
+  return most > 0 ? std::min(read, static_cast<ssize_t>(most)) : read;
+}
 
 namespace lagoon::checkpoint {
 namespace {
@@ -164,6 +189,36 @@ TEST(WeightReader, InMemoryFileSystems) {
   fs::remove_all(directory);
 }
 
+TEST(WeightReader, DirectReadsMayBeRefusedWithOthersInFlight) {
+  const TempDir dir;
+  const Weights weights(dir.path());
+  weights.leave_cache();
+  const int direct = ::open(weights.path().c_str(), O_RDONLY | O_DIRECT);
+  if (direct < 0) GTEST_SKIP() << "no direct I/O here";
+  ::close(direct);
+  direct_reads = 0;
+  refuses_direct = true;
+  std::string method;
+  const std::string error = read_all(weights, kWays[1], true, &method);
+  refuses_direct = false;
+  EXPECT_EQ(error, "");
+  EXPECT_EQ(method, "through the page cache, pread");
+}
+
+TEST(WeightReader, ReadsMayBeCutShort) {
+  const TempDir dir;
+  const Weights weights(dir.path());
+  for (const size_t most : {1000, 4096, 5000}) {
+    for (const ReadOptions& options : {kWays[1], kWays[3]}) {
+      weights.leave_cache();
+      most_bytes = most;
+      const std::string error = read_all(weights, options, true);
+      most_bytes = 0;
+      EXPECT_EQ(error, "") << most << (options.direct ? " at most, direct" : " at most");
+    }
+  }
+}
+
 // Only where the file system can drop pages at all (tmpfs has nowhere else to keep them).
 TEST(WeightReader, ThePageCacheStaysAsItWas) {
   const TempDir dir;
@@ -286,6 +341,15 @@ std::vector<std::unique_ptr<ReadQueue>> queues() {
   queues.push_back(make_thread_queue(4));
   if (auto queue = make_uring_queue(4)) queues.push_back(std::move(queue));
   return queues;
+}
+
+// With O_NONBLOCK io_uring of Linux up to 5.11 gives EAGAIN for what is not in the page cache, for
+// ever.
+TEST(ReadQueue, FilesAreWaitedFor) {
+  const TempDir dir;
+  const auto file = InputFile::open(dir.write("text", "0123456789"));
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(::fcntl(file->descriptor(), F_GETFL) & O_NONBLOCK, 0);
 }
 
 TEST(ReadQueue, ReadsAndErrors) {

@@ -95,11 +95,21 @@ Result<void> check_scales(const ModelDir& dir, const WeightReader& reader,
 
 // The CHECKs hold because ModelDir::check() found every tensor of the list.
 
+Result<Weight> TensorLoader::prepare(const Tensor& tensor, const HostMatrix& matrix) {
+  Result<Weight> weight = backend_.prepare(matrix);
+  if (weight.ok()) return weight;
+  const ErrorCode code = weight.error().code;
+  // Else it is no fault of the tensor: memory has ended, say.
+  if (code != ErrorCode::kInvalidArgument && code != ErrorCode::kUnsupported) return weight;
+  return Error{code, fmt::format("{}: tensor {}: {}", tensor.file->path(), tensor.info->name,
+                                 weight.error().message)};
+}
+
 Result<Weight> TensorLoader::matrix(const std::string& name, int64_t rows, int64_t columns) {
   const auto tensor = dir_.find(name);
   CHECK(tensor.has_value());
   LAGOON_ASSIGN(const auto bytes, reader_.take({piece_of(*tensor)}));
-  return backend_.prepare(plain_matrix(*tensor, bytes[0], rows, columns));
+  return prepare(*tensor, plain_matrix(*tensor, bytes[0], rows, columns));
 }
 
 Result<Weight> TensorLoader::vector(const std::string& name, int64_t length) {
@@ -121,7 +131,7 @@ Result<std::vector<Weight>> TensorLoader::stacked(const std::string& name,
     LAGOON_ASSIGN(const auto bytes,
                   reader_.take({rows_of(*tensor, first, part_rows, shape.back())}));
     LAGOON_ASSIGN(Weight weight,
-                  backend_.prepare(plain_matrix(*tensor, bytes[0], part_rows, shape.back())));
+                  prepare(*tensor, plain_matrix(*tensor, bytes[0], part_rows, shape.back())));
     parts.push_back(std::move(weight));
     first += part_rows;
   }
@@ -159,7 +169,7 @@ Result<Weight> TensorLoader::nvfp4(const std::string& name, int64_t rows, int64_
   if (has_e4m3_nan(bytes[1])) {
     return tensor_error(*scales, "holds a NaN block scale, so the file is damaged");
   }
-  return backend_.prepare({.format = Format::kNVFP4,
+  return prepare(*packed, {.format = Format::kNVFP4,
                            .rows = rows,
                            .columns = columns,
                            .values = bytes[0].data(),
@@ -174,11 +184,11 @@ Result<Weight> TensorLoader::fp8(const std::string& name, int64_t rows, int64_t 
   LAGOON_ASSIGN(const auto bytes, reader_.take({piece_of(*codes), piece_of(*scales)}));
   if (has_e4m3_nan(bytes[0])) return tensor_error(*codes, "holds a NaN, so the file is damaged");
   LAGOON_ASSIGN(const auto block_scales, scale_values(*scales, ScaleRule::kFinite, bytes[1]));
-  return backend_.prepare({.format = Format::kFP8,
-                           .rows = rows,
-                           .columns = columns,
-                           .values = bytes[0].data(),
-                           .scales = reinterpret_cast<const std::byte*>(block_scales.data())});
+  return prepare(*codes, {.format = Format::kFP8,
+                          .rows = rows,
+                          .columns = columns,
+                          .values = bytes[0].data(),
+                          .scales = reinterpret_cast<const std::byte*>(block_scales.data())});
 }
 
 }  // namespace lagoon::model

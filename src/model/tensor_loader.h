@@ -19,7 +19,7 @@ Result<void> check_scales(const checkpoint::ModelDir& dir, const checkpoint::Wei
 
 // Hands each tensor to the backend as the reader brings it. ModelDir::check() has passed, and the
 // reader was started with the order of a TensorList. Errors name file and tensor: it cannot be
-// read, a scale breaks its rule, a NaN is among e4m3 codes or scales.
+// read, a scale breaks its rule, a NaN is among e4m3 codes or scales, the backend does not take it.
 class TensorLoader : public DirectorySource {
  public:
   TensorLoader(const checkpoint::ModelDir& dir, checkpoint::WeightReader& reader,
@@ -36,6 +36,9 @@ class TensorLoader : public DirectorySource {
   Result<float> scale(const std::string& name) override;
 
  private:
+  // What the backend makes of a tensor, or of a part of it.
+  Result<kernels::Weight> prepare(const checkpoint::Tensor& tensor,
+                                  const kernels::HostMatrix& matrix);
   Result<kernels::Weight> nvfp4(const std::string& name, int64_t rows, int64_t columns);
   Result<kernels::Weight> fp8(const std::string& name, int64_t rows, int64_t columns);
 

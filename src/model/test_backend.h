@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -30,8 +31,14 @@ class WatchedBackend final : public kernels::Backend {
     return values;
   }
 
+  // From now on matrices of that format are not taken.
+  void refuse(kernels::Format format) { refused_ = format; }
+
   std::string_view name() const override { return backend_->name(); }
   Result<kernels::Weight> prepare(const kernels::HostMatrix& matrix) override {
+    if (refused_ == matrix.format && matrix.rows > 1) {
+      return Error{ErrorCode::kUnsupported, "it cannot be used here"};
+    }
     return backend_->prepare(matrix);
   }
   Result<std::unique_ptr<kernels::State>> allocate(const kernels::StateShape& shape) override {
@@ -89,6 +96,7 @@ class WatchedBackend final : public kernels::Backend {
 
  private:
   std::unique_ptr<kernels::Backend> backend_;
+  std::optional<kernels::Format> refused_;
   const kernels::State* target_ = nullptr;
   kernels::StateShape target_shape_;
   std::vector<float> draft_logits_;

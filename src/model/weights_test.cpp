@@ -10,8 +10,10 @@
 #include <functional>
 #include <limits>
 #include <regex>
+#include <utility>
 
 #include "kernels/ref/backend.h"
+#include "model/test_backend.h"
 #include "model/test_support.h"
 
 namespace lagoon::model::testing {
@@ -301,6 +303,25 @@ TEST(Weights, DamagedFP8IsRefused) {
   EXPECT_THAT(
       load_error(Files(tensors, {})),
       AllOf(HasSubstr("model.safetensors"), HasSubstr(name + "_scale"), HasSubstr("not finite")));
+}
+
+// A backend knows no names.
+TEST(Weights, WhatABackendRefusesIsNamed) {
+  const std::pair<ExpertFormat, kernels::Format> formats[] = {
+      {ExpertFormat::kFloat32, kernels::Format::kFloat32},
+      {ExpertFormat::kFP8, kernels::Format::kFP8},
+      {ExpertFormat::kNVFP4, kernels::Format::kNVFP4}};
+  for (const auto& [experts, format] : formats) {
+    const Files files(tiny_tensors(experts), {});
+    WatchedBackend backend(kernels::ref::make_backend(kernels::Activations::kBFloat16, 1));
+    backend.refuse(format);
+    const auto model = load(open_dir(files.target()), nullptr, backend, {});
+    ASSERT_FALSE(model.ok());
+    EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
+    EXPECT_THAT(model.error().message,
+                AllOf(HasSubstr(files.target() + "/model.safetensors: tensor model.layers."),
+                      HasSubstr("weight"), HasSubstr("it cannot be used here")));
+  }
 }
 
 TEST(Weights, DamagedDraftsAreRefused) {

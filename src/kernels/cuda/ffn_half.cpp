@@ -133,7 +133,13 @@ Result<void> collect_experts(Machine& machine, const FfnLayer& layer, int64_t hi
     views.push_back({view_of(expert.gate.get(), table.inner, hidden),
                      view_of(expert.up.get(), table.inner, hidden),
                      view_of(expert.down.get(), hidden, table.inner)});
-    CHECK(views.back().gate.packing == views.back().up.packing);
+    if (views.back().gate.packing != views.back().up.packing) {
+      return Error{
+          ErrorCode::kUnsupported,
+          fmt::format("expert {} of a layer has gate_proj and up_proj in different formats, "
+                      "which cannot run on a GPU: use --backend cpu",
+                      views.size() - 1)};
+    }
     table.gate_packings[static_cast<int>(views.back().gate.packing)] = true;
     table.down_packings[static_cast<int>(views.back().down.packing)] = true;
   }

@@ -52,8 +52,9 @@ __device__ void multiply_unit(const Unit<P>& weights, const Bits16* const (&x)[N
       b[n][0] = b[n][1] = make_uint4(0, 0, 0, 0);
       if (x[n] != nullptr) {
         const auto* from = reinterpret_cast<const uint4*>(x[n] + column + step * kStepColumns);
-        b[n][0] = __ldg(from);
-        b[n][1] = __ldg(from + 1);
+        // Not as constants: the kernel before may still have been writing when this one began.
+        b[n][0] = from[0];
+        b[n][1] = from[1];
       }
     }
 #pragma unroll

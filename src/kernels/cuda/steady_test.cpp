@@ -107,6 +107,33 @@ TEST(SteadyGpu, TooLittleMemoryIsASentence) {
   EXPECT_EQ(runner.backend().failure(), nullptr);
 }
 
+TEST(SteadyGpu, GateAndUpInTwoFormatsAreASentence) {
+  if (!has_gpu()) GTEST_SKIP() << "no GPU";
+  const std::unique_ptr<Backend> backend = gpu();
+  Layer layer(*backend, kPairSliding);
+  const TestWeight other =
+      quick_weight(Format::kBFloat16, kPairSliding.expert_inner, kPairSliding.hidden, 0.1f, 7);
+  layer.ffn.experts[2].up = backend->prepare(other.host()).value();
+  const std::unique_ptr<State> state =
+      backend
+          ->allocate({.hidden = kPairSliding.hidden,
+                      .vocab = Layer::kVocab,
+                      .max_rows = 8,
+                      .sequences = 1,
+                      .full = {},
+                      .sliding = {{kPairSliding.kv_heads, kPairSliding.head_dim, 128}}})
+          .value();
+  const auto reserved = backend->reserve(*state, {.embedding = layer.table.get(),
+                                                  .attention = std::span(&layer.attention, 1),
+                                                  .ffn = std::span(&layer.ffn, 1),
+                                                  .head = &layer.head,
+                                                  .positions = 100});
+  ASSERT_FALSE(reserved.ok());
+  EXPECT_EQ(reserved.error().code, ErrorCode::kUnsupported);
+  EXPECT_NE(reserved.error().message.find("expert 2"), std::string::npos)
+      << reserved.error().message;
+}
+
 TEST(SteadyGpu, AStepOfEveryKindIsOneWait) {
   if (!has_gpu()) GTEST_SKIP() << "no GPU";
   const Wishes wishes;
