@@ -167,12 +167,13 @@ ApiResult<Prepared> prepare_messages(const Context& context, const Json& body,
                                      const std::string& id) {
   Fields fields(body);
   const std::string model = read_model(fields, context);
-  const Json chat = chat_of_messages(fields, id, false);
+  FieldNames names;
+  const Json chat = chat_of_messages(fields, id, false, names);
   if (fields.failed()) return fields.error();
   log_ignored_fields(fields, id);
   Fields chat_fields(chat);
   auto read = read_chat_request(chat_fields, context, id, Overlong::kCut);
-  if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+  if (auto* error = std::get_if<ApiError>(&read)) return in_names_of_body(*error, names);
   auto& request = std::get<ChatRequest>(read);
   AnswerParts parts(request.parser(*context.tokenizer), request.parallel_calls);
   Prepared prepared;
@@ -193,12 +194,13 @@ ApiResult<std::string> count_message_tokens(const Context& context, const Json& 
                                             const std::string& id) {
   Fields fields(body);
   read_model(fields, context);
-  const Json chat = chat_of_messages(fields, id, true);
+  FieldNames names;
+  const Json chat = chat_of_messages(fields, id, true, names);
   if (fields.failed()) return fields.error();
   log_ignored_fields(fields, id);
   Fields chat_fields(chat);
   ChatPromptFields prompt = read_chat_prompt(chat_fields, context);
-  if (chat_fields.failed()) return chat_fields.error();
+  if (chat_fields.failed()) return in_names_of_body(chat_fields.error(), names);
   const auto tokens = encode_chat_prompt(context, prompt);
   if (const auto* error = std::get_if<ApiError>(&tokens)) return *error;
   const size_t count = std::get<std::vector<int32_t>>(tokens).size();

@@ -307,6 +307,8 @@ TEST_F(MessagesTest, ServerToolsAreLeftOut) {
 }
 
 TEST_F(MessagesTest, WhatCannotBeRead) {
+  std::string many = "\"0\"";
+  for (int i = 1; i < 129; ++i) many += fmt::format(",\"{}\"", i);
   const auto with = [](const std::string& fields) { return "{" + fields + "," + kAsk + "}"; };
   const auto content = [](const std::string& role, const std::string& blocks) {
     return R"({"max_tokens":5,"messages":[{"role":")" + role + R"(","content":)" + blocks + "}]}";
@@ -339,6 +341,12 @@ TEST_F(MessagesTest, WhatCannotBeRead) {
       {with(R"("thinking":{"type":"maybe"})"), "thinking.type"},
       {with(R"("tools":[{"name":"f"}])"), "tools.0.input_schema: Field required"},
       {with(R"("tools":[{"type":"bash_20250124","name":"bash"}])"), "\"bash_20250124\""},
+      // Found once it is a chat request, and told by the body's own names.
+      {with(R"("tools":[{"type":"web_search_20250305"},{"name":"a b","input_schema":{}}])"),
+       "tools.1.name must not be empty"},
+      {with(R"("output_config":{"format":{"type":"json_schema","schema":{}}})"),
+       "`output_config.format` is not supported"},
+      {with("\"stop_sequences\":[" + many + "]"), "stop_sequences has more than 128"},
       {with(R"("tool_choice":{"type":"sometimes"})"), "tool_choice.type"},
       {with(R"("output_config":{"format":{"type":"xml"}})"), "output_config.format.type"},
       {with(R"("mcp_servers":[{"url":"x"}])"), "mcp_servers"},

@@ -210,7 +210,8 @@ bool runs_on_a_server(std::string_view type) {
 }
 
 // {"name","description","input_schema"} as {"type":"function","function":{...}}.
-void read_tool(Fields& tool, const std::string& id, Json& tools) {
+void read_tool(Fields& tool, const std::string& id, Json& tools, FieldNames& names,
+               const std::string& location) {
   const std::string type = tool.string("type").value_or("custom");
   if (runs_on_a_server(type)) {
     LOG(warning, "{} offers the tool {}, which only a server of Anthropic's can run: left out", id,
@@ -232,10 +233,11 @@ void read_tool(Fields& tool, const std::string& id, Json& tools) {
   } else {
     function["parameters"] = *schema;
   }
+  names.emplace_back(fmt::format("tools.{}.function", tools.size()), location);
   tools.push_back({{"type", "function"}, {"function", std::move(function)}});
 }
 
-void read_tools(Fields& fields, const std::string& id, Json& chat) {
+void read_tools(Fields& fields, const std::string& id, Json& chat, FieldNames& names) {
   const Json* tools = fields.array("tools");
   if (tools == nullptr) return;
   Json read = Json::array();
@@ -246,7 +248,7 @@ void read_tools(Fields& fields, const std::string& id, Json& chat) {
       return;
     }
     Fields tool((*tools)[i], location);
-    read_tool(tool, id, read);
+    read_tool(tool, id, read, names, location);
     if (tool.failed()) fields.fail(tool.error());
   }
   if (!read.empty()) chat["tools"] = std::move(read);
@@ -348,7 +350,7 @@ void refuse_state(Fields& fields) {
 
 }  // namespace
 
-Json chat_of_messages(Fields& fields, const std::string& id, bool only_counted) {
+Json chat_of_messages(Fields& fields, const std::string& id, bool only_counted, FieldNames& names) {
   Json chat = Json::object();
   ChatTurns turns;
   read_system(fields, turns);
@@ -358,10 +360,12 @@ Json chat_of_messages(Fields& fields, const std::string& id, bool only_counted) 
   if (max_tokens) chat["max_tokens"] = *max_tokens;
   if (!max_tokens && !only_counted) fields.fail(invalid_field("max_tokens", "Field required"));
   read_stop_sequences(fields, chat);
-  read_tools(fields, id, chat);
+  read_tools(fields, id, chat, names);
   read_tool_choice(fields, chat);
   read_thinking(fields, chat);
   read_output_format(fields, chat);
+  names.emplace_back("stop", "stop_sequences");
+  names.emplace_back("response_format", "output_config.format");
   refuse_state(fields);
   for (const char* name : {"metadata", "service_tier", "inference_geo", "context_management",
                            "betas", "cache_control", "container"}) {

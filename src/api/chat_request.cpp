@@ -1,12 +1,41 @@
 #include "api/chat_request.h"
 
 #include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "api/chat_prompt.h"
 
 namespace lagoon::api {
+
+namespace {
+
+bool is_word(char c) {
+  return c == '_' || std::isalnum(static_cast<unsigned char>(c)) != 0;
+}
+
+void replace_words(std::string& text, const std::string& word, const std::string& by) {
+  for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at)) {
+    const size_t end = at + word.size();
+    const bool whole =
+        (at == 0 || !is_word(text[at - 1])) && (end == text.size() || !is_word(text[end]));
+    if (whole) text.replace(at, word.size(), by);
+    at += whole ? by.size() : word.size();
+  }
+}
+
+}  // namespace
+
+ApiError in_names_of_body(ApiError error, const FieldNames& names) {
+  for (const auto& [chat, body] : names) {
+    if (error.param != chat && !error.param.starts_with(chat + ".")) continue;
+    error.param.replace(0, chat.size(), body);
+    replace_words(error.message, chat, body);
+    break;
+  }
+  return error;
+}
 
 text::parse::TokenParser ChatRequest::parser(const text::Tokenizer& tokenizer) const {
   return {tokenizer, requests[0].prompt, tool_types, params.skip_special_tokens};

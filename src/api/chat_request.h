@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/context.h"
@@ -35,6 +36,12 @@ enum class Overlong {
 ApiResult<ChatRequest> read_chat_request(Fields& fields, const Context& context,
                                          const std::string& id,
                                          Overlong overlong = Overlong::kRefuse);
+
+// Fields of the chat request, and where the body that it was made of has them:
+// {"tools.2.function", "tools.3"}, {"stop", "stop_sequences"}.
+using FieldNames = std::vector<std::pair<std::string, std::string>>;
+// An error about the chat request in the body's own names.
+ApiError in_names_of_body(ApiError error, const FieldNames& names);
 
 // Copies the fields of sampling and limits, which all dialects call the same where they have them,
 // into the chat request that `fields` become; and `chat_template_kwargs` and `stream`.

@@ -198,7 +198,10 @@ ApiResult<Prepared> prepare_response(const Context& context, const Json& body,
   form.model = context.model_name();
   Json chat = Json::object();
   copy_common_fields(fields, chat);
-  form.tools = read_response_tools(fields, chat);
+  FieldNames names = {{"max_tokens", "max_output_tokens"},
+                      {"reasoning_effort", "reasoning.effort"},
+                      {"response_format", "text.format"}};
+  form.tools = read_response_tools(fields, chat, names);
   read_reasoning(fields, chat);
   read_text_format(fields, chat);
   read_limit(fields, chat);
@@ -216,7 +219,7 @@ ApiResult<Prepared> prepare_response(const Context& context, const Json& body,
   auto read = read_chat_request(chat_fields, context, id);
   if (auto* error = std::get_if<ApiError>(&read)) {
     if (error->reason != kContextLengthExceeded || !chat.value("stream", false)) {
-      return std::move(*error);
+      return in_names_of_body(std::move(*error), names);
     }
     // Codex looks for it at the end of a stream, and nowhere else.
     form.store = nullptr;

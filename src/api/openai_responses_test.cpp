@@ -353,7 +353,12 @@ TEST_F(ResponsesTest, WhatCannotBeRead) {
       {with(R"("top_logprobs":3)"), "`top_logprobs`"},
       {with(R"("include":["message.output_text.logprobs"])"), "include.0"},
       {with(R"("max_output_tokens":0)"), "max_output_tokens must be at least 1"},
-      {with(R"("reasoning":{"effort":"extreme"})"), "reasoning_effort"},
+      {with(R"("max_output_tokens":1000000000)"), "max_output_tokens=1000000000 cannot be greater"},
+      {with(R"("reasoning":{"effort":"extreme"})"), "reasoning.effort: Input should be"},
+      {with(R"("text":{"format":{"type":"json_object"}})"), "`text.format` is not supported"},
+      {with(R"("tools":[{"type":"namespace","name":"n","tools":[{"name":"f"},{"name":"f"}]}])"),
+       "tools.0.tools.1.name: another tool"},
+      {with(R"("tools":[{"type":"local_shell"},{"type":"local_shell"}])"), "tools.1.name"},
       {with(R"("text":{"format":{}})"), "text.format.type"},
       {with(R"("model":"other")"), "does not exist"},
   };

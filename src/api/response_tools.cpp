@@ -39,7 +39,7 @@ class Reader {
     } else if (type == "custom") {
       read_custom(tool, name_space);
     } else if (type == kLocalShell && name_space.empty()) {
-      read_local_shell();
+      read_local_shell(tool);
     } else if (type == "namespace" && name_space.empty()) {
       read_namespace(tool);
     } else {
@@ -49,8 +49,16 @@ class Reader {
 
   ResponseTools tools;
   Json shown = Json::array();
+  FieldNames names;  // of `shown`
 
  private:
+  // Where the body has the function that is shown next.
+  void remember(const Fields& tool) {
+    const std::string name = tool.location("name");
+    names.emplace_back(fmt::format("tools.{}.function", shown.size()),
+                       name.substr(0, name.rfind('.')));
+  }
+
   void read_function(Fields& tool, const std::string& name_space) {
     const std::string name = tool.required_string("name");
     const Json* parameters = tool.object("parameters");
@@ -69,8 +77,9 @@ class Reader {
          {"required", {"input"}}});
   }
 
-  void read_local_shell() {
+  void read_local_shell(Fields& tool) {
     const std::string name(kLocalShell);
+    remember(tool);
     tools[name] = {.kind = ResponseTool::Kind::kLocalShell, .name = name};
     shown.push_back(function_json(name,
                                   "Run a command on the user's machine and return its output.",
@@ -123,6 +132,7 @@ class Reader {
   void add(Fields& tool, ResponseTool read, const std::string& description, Json parameters) {
     if (tool.failed()) return;
     const std::string name = shown_tool_name(read.name_space, read.name);
+    remember(tool);
     shown.push_back(function_json(name, description, std::move(parameters)));
     tools[name] = std::move(read);
   }
@@ -159,7 +169,7 @@ std::string shown_tool_name(std::string_view name_space, std::string_view name) 
   return shown + std::string(name);
 }
 
-ResponseTools read_response_tools(Fields& fields, Json& chat) {
+ResponseTools read_response_tools(Fields& fields, Json& chat, FieldNames& names) {
   Reader reader;
   const Json* tools = fields.array("tools");
   for (size_t i = 0; tools != nullptr && i < tools->size() && !fields.failed(); ++i) {
@@ -172,6 +182,7 @@ ResponseTools read_response_tools(Fields& fields, Json& chat) {
     reader.read(tool, "");
     if (tool.failed()) fields.fail(tool.error());
   }
+  names.insert(names.end(), reader.names.begin(), reader.names.end());
   if (!reader.shown.empty()) chat["tools"] = std::move(reader.shown);
   read_choice(fields, chat);
   if (const auto parallel = fields.boolean("parallel_tool_calls")) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "api/chat_request.h"
 #include "api/fields.h"
 
 namespace lagoon::api {
@@ -27,8 +28,9 @@ inline constexpr std::string_view kLocalShell = "local_shell";
 std::string shown_tool_name(std::string_view name_space, std::string_view name);
 
 // Reads `tools`, `tool_choice` and `parallel_tool_calls` into the chat request's. Problems are left
-// in `fields`, also for a type of tool that is not known, by its name.
-ResponseTools read_response_tools(Fields& fields, Json& chat);
+// in `fields`, also for a type of tool that is not known, by its name; `names` are for those that
+// the chat request turns out to have.
+ResponseTools read_response_tools(Fields& fields, Json& chat, FieldNames& names);
 
 // What a custom tool was given: the text in its function's arguments (JSON).
 std::string custom_input(const std::string& arguments);

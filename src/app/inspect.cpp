@@ -86,7 +86,7 @@ void predict(kernels::Backend& backend, Report& report) {
 
 Result<Report> make_report(const InspectOptions& options) {
   Report report;
-  LAGOON_ASSIGN(report.target, plan::scan_model(options.model.model));
+  LAGOON_ASSIGN(report.target, plan::scan_model(options.model.model, options.model.revision));
   if (report.target.is_draft) {
     return Error{
         ErrorCode::kInvalidArgument,

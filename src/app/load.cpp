@@ -87,6 +87,11 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
                     proposals, path, draft.block_size, draft.block_size - 1)};
   }
   LAGOON_RETURN_IF_ERROR(check_rates(options.synthetic_acceptance, proposals));
+  if (options.require_draft && proposals == 0) {
+    return Error{ErrorCode::kInvalidArgument,
+                 "--require-draft is about a draft, and num_speculative_tokens is 0: leave one of "
+                 "them out"};
+  }
   return std::optional<Draft>(Draft{std::move(directory), proposals});
 }
 
@@ -214,9 +219,10 @@ void print_memory(const PlannedModel& planned, const ModelOptions& options,
 // given up, or the start is refused (--require-draft).
 Result<void> try_draft(const ModelOptions& options, const PlannedModel& planned, const Draft& draft,
                        FILE* lines, model::Model& model, LoadedModel& loaded) {
-  LAGOON_ASSIGN(const engine::SelfTest test,
-                engine::test_draft(model, engine::self_test_prompts(*loaded.tokenizer),
-                                   loaded.proposals, [] { return engine::Clock::now(); }));
+  LAGOON_ASSIGN(
+      const engine::SelfTest test,
+      engine::test_draft(model, engine::self_test_prompts(*loaded.tokenizer), loaded.proposals,
+                         planned.load.max_length, [] { return engine::Clock::now(); }));
   print_line(lines, fmt::format("draft on built-in code: {}", describe(test)));
   if (!test.failed()) return {};
   const std::string sentence = fmt::format(

@@ -65,6 +65,18 @@ const CLI::Validator& not_empty() {
   return kValidator;
 }
 
+CLI::Validator within(double least, double most) {
+  return {[=](const std::string& text) {
+            double value = 0;
+            const char* const end = text.data() + text.size();
+            const auto [rest, error] = std::from_chars(text.data(), end, value);
+            if (error == std::errc() && rest == end && value >= least && value <= most)
+              return std::string();
+            return fmt::format("must be a number from {} to {}, not '{}'", least, most, text);
+          },
+          ""};
+}
+
 void add_memory_options(CLI::App& command, ModelOptions& options, MemoryTexts& texts) {
   add(command, "--max-num-seqs", options.slots, "Requests computed at a time; default: 4", "N")
       ->check(CLI::Range(1, 1024));
@@ -80,7 +92,7 @@ void add_memory_options(CLI::App& command, ModelOptions& options, MemoryTexts& t
       "Share of the memory that the server may take; so much need not be free. Default: all but a "
       "reserve",
       "SHARE")
-      ->check(CLI::Range(0.01, 1.0));
+      ->check(within(0.01, 1));
 }
 
 Result<void> finish_memory(const MemoryTexts& texts, ModelOptions& options) {
@@ -137,7 +149,7 @@ void add_bench_options(CLI::App& command, BenchOptions& options, ListTexts& list
       "Proposals per step, a measurement each; default: num_speculative_tokens", "K,...")
       ->check(not_empty());
   add(command, "--temperature", options.temperature, "Default: 0, greedy", "T")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(within(0, 1e6));
   add(command, "--seed", options.seed, "Of the prompts and of sampling; default: 0", "N");
   command.add_flag("--stop-at-eos", options.stop_at_eos,
                    "Let answers end early; default: every answer has --output-len tokens");

@@ -26,6 +26,9 @@ auto* add(App& command, const std::string& name, T& value, const std::string& he
 // For options where an empty value is a slip, such as an unset variable of a script.
 const CLI::Validator& not_empty();
 
+// Numbers from `least` to `most`. CLI::Range takes "nan" as well, which is in no order to either.
+CLI::Validator within(double least, double most);
+
 // An option of the command that is nearest to `name` ("--prot"): "--port".
 std::string nearest_option(const CLI::App& command, const std::string& name);
 // The word of the list that takes the fewest changes.

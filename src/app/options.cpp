@@ -177,9 +177,9 @@ void Parser::add_generate() {
       ->check(CLI::Range(1, 1 << 30));
   add(*generate, "--temperature", generate_options.temperature,
       "0: always the likeliest token; default: the model's", "T")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(within(0, 1e6));
   add(*generate, "--top-p", generate_options.top_p, "Likeliest tokens up to this probability", "P")
-      ->check(CLI::Range(1e-9, 1.0));
+      ->check(within(1e-9, 1));
   add(*generate, "--top-k", generate_options.top_k, "This many likeliest tokens; 0: all", "K")
       ->check(CLI::Range(-1, 1 << 30));
   add(*generate, "--seed", generate_options.seed, "Makes sampled text repeatable", "N");
@@ -192,10 +192,13 @@ void Parser::add_inspect() {
   ModelOptions& options = inspect_options.model;
   inspect->add_option(
       "MODEL", options.model,
-      "A model directory (one that is still downloaded, too), a config.json, or the "
-      "name of a bundled model");
+      "A model directory (one that is still downloaded, too), a config.json, the name of a bundled "
+      "model, or a repository's id, which is looked for in the hub cache");
   inspect->add_option("DRAFT", inspect_options.draft, "Its draft, the same way");
   inspect->add_flag("--json", inspect_options.json, "Print all of it as JSON");
+  add(*inspect, "--revision", options.revision,
+      "MODEL's, of a repository in the hub cache; default: main", "REV")
+      ->check(not_empty());
   add(*inspect, "--max-model-len", max_length,
       "Longest prompt and answer together, in tokens; default: what the model was made for", "N")
       ->check(not_empty());

@@ -185,11 +185,12 @@ TEST(CommandLine, Synth) {
 TEST(CommandLine, Inspect) {
   const auto command =
       parse({"inspect", "m", "d", "--json", "--max-model-len", "16K", "--kv-cache-memory-bytes",
-             "5G", "--gpu_memory_utilization", "0.5", "--max-num-seqs", "2"});
+             "5G", "--gpu_memory_utilization", "0.5", "--max-num-seqs", "2", "--revision", "abc"});
   ASSERT_TRUE(command.ok()) << command.error().message;
   const auto& options = std::get<InspectOptions>(*command);
   EXPECT_EQ(options.model.model, "m");
   EXPECT_EQ(options.draft, "d");
+  EXPECT_EQ(options.model.revision, "abc");
   EXPECT_TRUE(options.json);
   EXPECT_EQ(options.model.max_length, 16384);
   EXPECT_EQ(options.model.kv_cache_bytes, int64_t{5} << 30);

@@ -86,6 +86,7 @@ TEST(ServeOptions, WhatIsAcceptedAndChangesNothingSaysSo) {
 TEST(ServeOptions, WhatCannotBeHadIsRefused) {
   EXPECT_THAT(error({"m", "--tensor-parallel-size", "2"}), HasSubstr("one device"));
   EXPECT_THAT(error({"m", "--gpu-memory-utilization", "1.5"}), HasSubstr("1.5"));
+  EXPECT_THAT(error({"m", "--gpu-memory-utilization", "nan"}), HasSubstr("nan"));
   EXPECT_THAT(error({"m", "--require-draft"}), HasSubstr("--speculative-config"));
   EXPECT_THAT(error({"m", "--no-enable-chunked-prefill"}), HasSubstr("chunks"));
   EXPECT_THAT(error({"m", "--no-enable-auto-tool-choice"}), HasSubstr("tool_choice"));

@@ -53,16 +53,23 @@ bool drain(const Supervised& supervised, StopSignal& stop) {
   }
 }
 
+Result<void> failure_of(const engine::Engine& engine) {
+  const engine::Progress progress = engine.progress();
+  if (!progress.failed) return {};
+  return Error{ErrorCode::kInternal,
+               fmt::format("the model has failed, and the server ends: {}", progress.failure)};
+}
+
 Result<void> end_in_order(const Supervised& supervised, int signal, StopSignal& stop) {
   LOG(info, "stopping: signal {}", signal);
   supervised.status.enter(Stage::kDraining);
-  if (drain(supervised, stop)) return {};
+  if (drain(supervised, stop)) return failure_of(supervised.engine);
   LOG(warning, "requests that still run after {} s are ended (--shutdown-timeout)",
       supervised.drain.count());
   // They are told so; who does not read that in time is cut off.
   supervised.engine.shutdown();
   supervised.server.drain(std::chrono::seconds(1));
-  return {};
+  return failure_of(supervised.engine);
 }
 
 }  // namespace
@@ -73,13 +80,11 @@ Result<void> supervise(const Supervised& supervised, StopSignal& stop) {
       if (event->fatal.empty()) return end_in_order(supervised, event->signal, stop);
       end_at_once(supervised, event->fatal);
     }
-    if (supervised.engine.progress().failed) {
+    if (auto failure = failure_of(supervised.engine); !failure.ok()) {
       supervised.status.enter(Stage::kFailed);
       // The engine has ended its requests with what is in the log; the rest is to write that.
       supervised.server.drain(kTelling);
-      return Error{ErrorCode::kInternal,
-                   fmt::format("the model has failed, and the server ends: {}",
-                               supervised.engine.progress().failure)};
+      return failure;
     }
     if (const std::string why = hang(supervised); !why.empty()) end_at_once(supervised, why);
   }

@@ -194,6 +194,20 @@ TEST(Supervise, AHangWhileItEnds) {
   EXPECT_EQ(child.wait(), 1);
 }
 
+// An end that lost answers is not an end in order.
+TEST(Supervise, AModelThatFailsWhileItEnds) {
+  Child child([](engine::Rig& rig, std::atomic<int>&) {
+    rig.fake.fails_at_step = 4;
+    rig.fake.before_step = [](int step) {
+      if (step < 4) return;
+      ::kill(::getpid(), SIGTERM);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    };
+  });
+  EXPECT_THAT(child.answer(true), HasSubstr(R"(data: {"error":{"message":)"));
+  EXPECT_EQ(child.wait(), 3);
+}
+
 TEST(Supervise, ACheckThatFailsWhileItEnds) {
   Child child([](engine::Rig& rig, std::atomic<int>&) {
     rig.fake.before_step = [](int step) {

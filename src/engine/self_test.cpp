@@ -42,11 +42,11 @@ constexpr std::string_view kPrograms[] = {
 // One sequence in slot 0, over the model's first pages.
 class Continuation {
  public:
-  explicit Continuation(model::Model& model) : model_(model) {
+  Continuation(model::Model& model, int64_t max_length) : model_(model) {
     pages_.resize(static_cast<size_t>(model.info().pages));
     std::iota(pages_.begin(), pages_.end(), 0);
     const model::ModelInfo& info = model.info();
-    room_ = std::min(info.max_positions, int64_t{info.pages} * info.page_tokens);
+    room_ = std::min(max_length, int64_t{info.pages} * info.page_tokens);
   }
 
   // Positions that the model has for a sequence.
@@ -146,6 +146,7 @@ double SelfTest::gain() const {
 }
 
 std::string describe(const SelfTest& test) {
+  if (test.drafted == 0) return "not tried: the context or a step is too short for a draft";
   return fmt::format(
       "{} of {} drafts accepted ({:.1f} %), {:.2f} tokens per step, {:.2f} times the speed without",
       test.accepted, test.drafted, 100 * test.acceptance(), test.tokens_per_step(), test.gain());
@@ -162,10 +163,13 @@ std::vector<std::vector<int32_t>> self_test_prompts(const text::Tokenizer& token
 }
 
 Result<SelfTest> test_draft(model::Model& model, std::span<const std::vector<int32_t>> prompts,
-                            int k, const Now& now, const std::function<void(double)>& told) {
-  CHECK(k >= 1 && k <= model.info().max_proposals && model.info().max_rows > k);
+                            int k, int64_t max_length, const Now& now,
+                            const std::function<void(double)>& told) {
+  CHECK(k >= 1 && k <= model.info().max_proposals && max_length <= model.info().max_positions);
   SelfTest test;
-  Continuation text(model);
+  k = std::min(k, model.info().max_rows - 1);  // beside the row of the newest token
+  if (k == 0) return test;
+  Continuation text(model, max_length);
   double seconds = 0;
   int tokens = 0;
   for (size_t i = 0; i < kRounds * prompts.size() && !decided(test); ++i) {

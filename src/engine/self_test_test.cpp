@@ -11,6 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr int64_t kLength = 512;  // of FakeOptions
+
 Now steady() {
   return [] { return Clock::now(); };
 }
@@ -38,7 +40,7 @@ TEST(SelfTest, AGoodDraft) {
   FakeOptions options;
   options.after_step = [time](int) { *time += std::chrono::seconds(1); };
   FakeDraft fake(80, options);
-  const auto test = test_draft(fake.model, prompts(), 4, [time] { return *time; });
+  const auto test = test_draft(fake.model, prompts(), 4, kLength, [time] { return *time; });
   ASSERT_TRUE(test.ok());
   EXPECT_FALSE(test->failed());
   EXPECT_GT(test->acceptance(), 0.4);
@@ -52,7 +54,7 @@ TEST(SelfTest, AGoodDraft) {
 
 TEST(SelfTest, ADraftOfAnotherTarget) {
   FakeDraft fake(0);
-  const auto test = test_draft(fake.model, prompts(), 6, steady());
+  const auto test = test_draft(fake.model, prompts(), 6, kLength, steady());
   ASSERT_TRUE(test.ok());
   EXPECT_TRUE(test->failed());
   EXPECT_GE(test->drafted, kSelfTestDrafts);
@@ -64,24 +66,62 @@ TEST(SelfTest, AShortContext) {
   FakeOptions options;
   options.info.pages = 4;  // of 16 positions
   FakeDraft fake(80, options);
-  const auto test = test_draft(fake.model, prompts(), 6, steady());
+  const auto test = test_draft(fake.model, prompts(), 6, kLength, steady());
   ASSERT_TRUE(test.ok());
   EXPECT_FALSE(test->failed());
+}
+
+// A length below that of the checkpoint ends inside a page, and before the last one: a model takes
+// no step beyond it.
+TEST(SelfTest, AModelLoadedForLess) {
+  for (const int length : {2, 5, 17, 30, 60, 100, 128}) {
+    FakeDraft fake(80);
+    const auto test = test_draft(fake.model, prompts(), 3, length, steady());
+    ASSERT_TRUE(test.ok()) << length;
+    EXPECT_FALSE(test->failed()) << length;
+    EXPECT_EQ(test->drafted > 0, length > 30) << length;
+    for (const FakeCall& call : fake.record->calls) {
+      if (call.kind != FakeCall::Kind::kStep) continue;
+      for (const auto& part : call.parts) EXPECT_LE(part.position + part.rows, length);
+    }
+  }
+}
+
+TEST(SelfTest, WhereNothingCouldBeDraftedNothingIsJudged) {
+  FakeDraft fake(0);
+  const auto test = test_draft(fake.model, prompts(), 6, 10, steady());
+  ASSERT_TRUE(test.ok());
+  EXPECT_EQ(test->drafted, 0);
+  EXPECT_FALSE(test->failed());
+  EXPECT_THAT(describe(*test), HasSubstr("not tried"));
+}
+
+TEST(SelfTest, StepsOfFewRows) {
+  for (const int rows : {1, 2, 4}) {
+    FakeOptions options;
+    options.info.max_rows = rows;
+    FakeDraft fake(80, options);
+    const auto test = test_draft(fake.model, prompts(), 4, kLength, steady());
+    ASSERT_TRUE(test.ok()) << rows;
+    EXPECT_FALSE(test->failed()) << rows;
+    EXPECT_EQ(test->drafted > 0, rows > 1) << rows;
+  }
 }
 
 TEST(SelfTest, AModelThatFails) {
   FakeOptions options;
   options.fails_at_step = 5;
   FakeDraft fake(80, options);
-  const auto test = test_draft(fake.model, prompts(), 6, steady());
+  const auto test = test_draft(fake.model, prompts(), 6, kLength, steady());
   ASSERT_FALSE(test.ok());
 }
 
 TEST(SelfTest, TellsHowFarItIs) {
   FakeDraft fake(0);
   std::vector<double> shares;
-  ASSERT_TRUE(
-      test_draft(fake.model, prompts(), 8, steady(), [&](double s) { shares.push_back(s); }).ok());
+  ASSERT_TRUE(test_draft(fake.model, prompts(), 8, kLength, steady(), [&](double s) {
+                shares.push_back(s);
+              }).ok());
   EXPECT_TRUE(std::is_sorted(shares.begin(), shares.end()));
   EXPECT_EQ(shares.back(), 1);
 }
@@ -92,7 +132,7 @@ TEST(SelfTest, ServingGoesOnAsIfItHadNotBeen) {
   Rig without;
   without.options.proposals = with.options.proposals = 4;
   auto model = std::make_unique<FakeModel>(with.target, with.fake, with.record);
-  ASSERT_TRUE(test_draft(*model, prompts(), 4, steady()).ok());
+  ASSERT_TRUE(test_draft(*model, prompts(), 4, kLength, steady()).ok());
   with.engine = Engine::start(std::move(model), test_tokenizer(), with.metrics, "m", with.options);
   without.start();
   const Request request = test_request(test_prompt(20, 9), 30);

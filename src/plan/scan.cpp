@@ -152,14 +152,19 @@ int ScannedModel::percent() const {
   return static_cast<int>(std::min<int64_t>(bytes_present * 100 / wanted, 99));
 }
 
-Result<ScannedModel> scan_model(const std::string& name) {
+Result<ScannedModel> scan_model(const std::string& name, const std::string& revision) {
   ScannedModel scanned;
   std::error_code error;
   const bool file = fs::is_regular_file(name, error);
+  if (file && !revision.empty()) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("revision {} is asked for, and {} is a file: leave the revision out",
+                             revision, name)};
+  }
   if (file) {
     scanned.path = scanned.config_path = name;
   } else {
-    LAGOON_ASSIGN(scanned.path, checkpoint::find_model(name));
+    LAGOON_ASSIGN(scanned.path, checkpoint::find_model(name, revision));
     scanned.config_path = (fs::path(scanned.path) / "config.json").string();
   }
   LAGOON_ASSIGN(scanned.config_json,

@@ -33,8 +33,9 @@ struct ScannedModel {
   int percent() const;
 };
 
-// `name`: a config.json, a directory, or what checkpoint::find_model() knows. Errors: nothing
-// there, a config that cannot be read or is no model of ours.
-Result<ScannedModel> scan_model(const std::string& name);
+// `name`: a config.json, a directory, or what checkpoint::find_model() knows, `revision` being that
+// of a repository in the hub cache. Errors: nothing there, a config that cannot be read or is no
+// model of ours, a revision of what has none.
+Result<ScannedModel> scan_model(const std::string& name, const std::string& revision = "");
 
 }  // namespace lagoon::plan

@@ -93,6 +93,7 @@ TEST_F(ScanTest, AConfigThatIsNone) {
   directory_.write("config.json", "{}");
   EXPECT_FALSE(scan_model(directory_.path()).ok());
   EXPECT_FALSE(scan_model("/no/such/model").ok());
+  EXPECT_THAT(scan_model(directory_.path(), "abc").error().message, HasSubstr("abc"));
 }
 
 }  // namespace

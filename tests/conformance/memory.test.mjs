@@ -185,6 +185,19 @@ describe('a pair made wrong', () => {
       '--speculative-config', withDraft(model)]);
     assert.equal(refused.code, 1);
     assert.match(refused.stderr, /of no use to[^\n]*--require-draft[^\n]*\n$/);
+    const none = await run(['serve', target, '--port', '0', '--require-draft',
+      '--speculative-config', speculative(0)]);
+    assert.equal(none.code, 1);
+    assert.match(none.stderr, /^lagoon: --require-draft is about a draft, and num_speculative_tokens is 0[^\n]*\n$/);
+  });
+
+  test('contexts and steps that are short for the self-test', async () => {
+    for (const short of [['--max-model-len', '30'], ['--max-model-len', '2'],
+      ['--max-num-seqs', '1', '--max-num-batched-tokens', '2']]) {
+      const server = await Server.start(['--speculative-config', speculative(3), '--require-draft', ...short]);
+      assert.match(server.stdout, /^draft on built-in code: /m);
+      await server.stop();
+    }
   });
 
   test('the bundled pair passes', async () => {
