@@ -62,7 +62,7 @@ std::vector<std::string> types_of(const std::vector<Json>& events) {
   std::vector<std::string> types;
   for (const Json& event : events) {
     // Pieces of one thing count once.
-    if (!types.empty() && types.back() == event["type"]) continue;
+    if (!types.empty() && event["type"] == types.back()) continue;
     types.push_back(event["type"]);
   }
   return types;
