@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -120,14 +122,50 @@ class LimitedBuilder {
   std::string problem_;
 };
 
+// The code unit of the escape \uXXXX at the start of `text`; -1: there is none.
+int escaped_unit(std::string_view text) {
+  if (text.size() < 6 || text[0] != '\\' || text[1] != 'u') return -1;
+  int unit = 0;
+  const auto [end, error] = std::from_chars(text.data() + 2, text.data() + 6, unit, 16);
+  return error == std::errc() && end == text.data() + 6 && unit >= 0 ? unit : -1;
+}
+
+// With U+FFFD in place of each escape that is half of a surrogate pair.
+std::string with_whole_pairs(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const size_t plain = std::min(text.find('\\'), text.size());
+    out.append(text.substr(0, plain));
+    text.remove_prefix(plain);
+    const int unit = escaped_unit(text);
+    size_t taken = std::min<size_t>(unit < 0 ? 2 : 6, text.size());
+    const auto is_low = [](int u) { return u >= 0xDC00 && u < 0xE000; };
+    const bool high = unit >= 0xD800 && unit < 0xDC00;
+    if (high && is_low(escaped_unit(text.substr(6)))) {
+      taken = 12;
+    } else if (high || is_low(unit)) {
+      out += "\\ufffd";
+      text.remove_prefix(6);
+      continue;
+    }
+    out.append(text.substr(0, taken));
+    text.remove_prefix(taken);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text) {
   LimitedBuilder builder;
-  if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
-    return Error{ErrorCode::kInvalidArgument, builder.problem()};
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  // Clients that cut text in the middle of a pair send halves, and then with each turn.
+  if (const std::string whole = with_whole_pairs(text); whole != text) {
+    LimitedBuilder again;
+    if (Json::sax_parse(whole.begin(), whole.end(), &again)) return again.take();
   }
-  return builder.take();
+  return Error{ErrorCode::kInvalidArgument, builder.problem()};
 }
 
 text::jinja::Value to_value(const Json& json) {

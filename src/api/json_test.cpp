@@ -17,6 +17,16 @@ std::string error(const std::string& text) {
   return parsed.ok() ? "" : parsed.error().message;
 }
 
+TEST(ParseJson, HalvesOfASurrogatePairAreReplacementCharacters) {
+  const auto parsed = [](const char* text) { return parse_json(text).value().get<std::string>(); };
+  EXPECT_EQ(parsed(R"("cut \ud83d")"), "cut \uFFFD");
+  EXPECT_EQ(parsed(R"("\ude00\ud83d\uDE00\ud83d\ud83d")"), "\uFFFD\U0001F600\uFFFD\uFFFD");
+  EXPECT_EQ(parsed(R"("\\ud83d \ud83d\n")"), "\\ud83d \uFFFD\n");
+  for (const char* text : {R"("\ud83)", R"("\ud83d)", R"("\u-123")", R"(["\ud83d",])", "\"\\"}) {
+    EXPECT_FALSE(parse_json(text).ok()) << text;
+  }
+}
+
 TEST(ParseJson, KeepsValuesAndTheOrderOfKeys) {
   const std::string text =
       R"({"z":1,"a":[true,null,-2,1.5,{"b":{}},[]],"m":"\u00e9\ud83d\ude00","big":18446744073709551615})";
