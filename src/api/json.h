@@ -17,9 +17,9 @@ inline constexpr int kMaxJsonDepth = 64;           // of arrays and objects in e
 inline constexpr size_t kMaxJsonKeys = 1024;       // of one object
 inline constexpr size_t kMaxJsonValues = 2 << 20;  // of one text, all levels together
 
-// Parses UTF-8 JSON text (RFC 8259). Of a key that comes twice the last value stands. An escape that
-// is half of a surrogate pair stands for U+FFFD. Errors (kInvalidArgument) say what is wrong and
-// where, or which limit is passed.
+// Parses UTF-8 JSON text (RFC 8259). Of a key that comes twice the last value stands. An escape
+// that is half of a surrogate pair stands for U+FFFD. Errors (kInvalidArgument) say what is wrong
+// and where, or which limit is passed.
 Result<Json> parse_json(std::string_view text);
 
 // The same value for templates. Integers outside -2^63..2^64-1 are floats already.

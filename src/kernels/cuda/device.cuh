@@ -51,6 +51,11 @@ __device__ inline uint32_t load_word_once(const void* address) {
   return v;
 }
 
+// Brings what is behind an address into the second-level cache.
+__device__ inline void prefetch(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
+}
+
 // Copies from global to shared memory that run by themselves, in groups that end in order.
 template <int kBytes>
 __device__ inline void copy_async(uint32_t to, const void* from) {

@@ -53,7 +53,6 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
 
 __global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
   let_others_start();
-  wait_for_others();
   route_few(args);
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 
@@ -47,14 +48,16 @@ __device__ inline void sort_entries(const int32_t* of_entries, int entries, cons
     routing.slots[2 * chosen] = -1;
     routing.slots[2 * chosen + 1] = entries;
     *routing.count = chosen;
-    args.use[0] += 1;
-    args.use[1] += chosen;
+    // Nobody waits for these.
+    atomicAdd(&args.use[0], 1);
+    atomicAdd(&args.use[1], chosen);
   }
 }
 
 // The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
 // for each row and a thread for each of up to kThreads experts. The top_k-th largest key is found
 // bit by bit; of those equal to it the first ones count.
+// Waits for the logits by itself.
 __device__ inline void route_few(const RouteArgs& args) {
   constexpr int kPerLane = kThreads / kLanes;
   const int rows = static_cast<int>(args.rows);
@@ -67,6 +70,15 @@ __device__ inline void route_few(const RouteArgs& args) {
   __shared__ int32_t chosen[kWarps * kLanes];
   const int lane = threadIdx.x % kLanes;
   const int row = threadIdx.x / kLanes;
+  // What the device's memory holds from the start comes before the logits.
+  float bias[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int e = i * kLanes + lane;
+    bias[i] = e < experts ? args.bias[e] : 0;
+  }
+  if (static_cast<int>(threadIdx.x) < experts) prefetch(&args.table[threadIdx.x]);
+  wait_for_others();
   if (row < rows) {
     uint32_t keys[kPerLane];
     float own[kPerLane];
@@ -74,7 +86,7 @@ __device__ inline void route_few(const RouteArgs& args) {
     for (int i = 0; i < kPerLane; ++i) {
       const int e = i * kLanes + lane;
       own[i] = e < experts ? score_of(args.logits[int64_t{row} * experts + e], args.softcap) : 0;
-      keys[i] = e < experts ? key_of(own[i] + args.bias[e]) : 0;
+      keys[i] = e < experts ? key_of(own[i] + bias[i]) : 0;
     }
     // The largest key that at least top_k keys reach.
     uint32_t border = 0;

@@ -22,22 +22,54 @@ __device__ float block_sum(float x) {
   return sum;
 }
 
+// Values of a row that a thread keeps in registers, up to rows of 4,096. What a thread adds up, and
+// in which order, is the same for longer ones.
+constexpr int kKept = 8;
+
 __global__ void norm_kernel(Norm norm) {
-  let_others_start();
-  wait_for_others();
   const int64_t row = blockIdx.x;
+  const int64_t n = norm.n;
+  let_others_start();
+  float weights[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kNormThreads;
+    weights[k] = i < n ? norm.weight[i] : 0;
+  }
+  wait_for_others();
   const float* x = norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride;
+  float values[kKept];
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kNormThreads;
+    values[k] = i < n ? x[i] : 0;
+  }
   float squares = 0;
-  for (int64_t i = threadIdx.x; i < norm.n; i += kNormThreads) squares = fmaf(x[i], x[i], squares);
-  const float mean = block_sum(squares) / static_cast<float>(norm.n);
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (threadIdx.x + k * kNormThreads < n) squares = fmaf(values[k], values[k], squares);
+  }
+  constexpr int64_t kFirstRest = int64_t{kKept} * kNormThreads;
+  for (int64_t i = kFirstRest + threadIdx.x; i < n; i += kNormThreads) {
+    squares = fmaf(x[i], x[i], squares);
+  }
+  const float mean = block_sum(squares) / static_cast<float>(n);
   const float scale = 1.0f / sqrtf(mean + norm.epsilon);
-  for (int64_t i = threadIdx.x; i < norm.n; i += kNormThreads) {
-    const uint32_t bits = to_bits(x[i] * scale * norm.weight[i]);
+  const auto put = [&](int64_t i, float value, float weight) {
+    const uint32_t bits = to_bits(value * scale * weight);
     if (norm.out != nullptr) norm.out[row * norm.out_stride + i] = static_cast<Bits16>(bits);
-    if (norm.out_float != nullptr) norm.out_float[row * norm.n + i] = from_bits(bits);
+    if (norm.out_float != nullptr) norm.out_float[row * n + i] = from_bits(bits);
+  };
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    const int64_t i = threadIdx.x + k * kNormThreads;
+    if (i < n) put(i, values[k], weights[k]);
+  }
+  for (int64_t i = kFirstRest + threadIdx.x; i < n; i += kNormThreads) {
+    put(i, x[i], norm.weight[i]);
   }
   if (norm.out == nullptr) return;
-  for (int64_t i = norm.n + threadIdx.x; i < norm.zero_to; i += kNormThreads) {
+  for (int64_t i = n + threadIdx.x; i < norm.zero_to; i += kNormThreads) {
     norm.out[row * norm.out_stride + i] = 0;
   }
 }

@@ -69,7 +69,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int stride = static_cast<int>(gridDim.x) - (kRoutes ? 1 : 0);
   if (kRoutes && static_cast<int>(blockIdx.x) == stride) {
     let_others_start();
-    wait_for_others();
     route_few(route);
     return;
   }
