@@ -4,6 +4,7 @@
 #include <atomic>
 #include <ctime>
 #include <future>
+#include <latch>
 #include <limits>
 #include <random>
 #include <thread>
@@ -248,7 +249,9 @@ TEST(Cancel, OfAFinishedOrUnknownRequestIsNothing) {
 TEST(Cancel, OneOfSeveralLeavesTheOthers) {
   Rig rig;
   rig.fake.info.slots = 3;
+  std::latch submitted(4);  // or request 2 could come after its turn
   rig.fake.before_step = [&](int step) {
+    submitted.wait();
     if (step == 4) rig.engine->cancel(2);
   };
   rig.options.proposals = 3;
@@ -259,6 +262,7 @@ TEST(Cancel, OneOfSeveralLeavesTheOthers) {
                     ->submit(test_request(test_prompt(10, i), 40),
                              collectors[static_cast<size_t>(i)].sink())
                     .ok());
+    submitted.count_down();
   }
   for (int i = 0; i < 4; ++i) {
     const Outcome outcome = collectors[static_cast<size_t>(i)].wait();

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <latch>
 #include <memory>
 #include <random>
 #include <tuple>
@@ -144,7 +145,9 @@ TEST(Preemption, CancelledAtAnyTime) {
     rig.fake.info.slots = 3;
     rig.fake.info.pages = 8;
     rig.options.prefill_rows = 16;
+    std::latch submitted(3);  // or the third would come when its turn to be cancelled is over
     rig.fake.before_step = [&](int step) {
+      submitted.wait();
       if (step == at) rig.engine->cancel(3);
     };
     rig.start();
@@ -154,6 +157,7 @@ TEST(Preemption, CancelledAtAnyTime) {
                       ->submit(test_request(test_prompt(10, i), 80),
                                collectors[static_cast<size_t>(i)].sink())
                       .ok());
+      submitted.count_down();
     }
     for (int i = 0; i < 3; ++i) {
       const Outcome outcome = collectors[static_cast<size_t>(i)].wait();
