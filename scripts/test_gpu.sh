@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs the CUDA backend's tests and measurements on a machine with a GPU, from programs that were
 # built anywhere (preset cuda: cuda_test kernels_test model_golden_test model_exactness_test
-# cuda_bench; model_family_test and lagoon if they are there), and writes what came out as JSON. Ends with a short table and "N passed, M failed".
+# cuda_bench; model_family_test and lagoon if they are there), and writes what came out as JSON. Ends
+# with a short table and "N passed, M failed".
 # Correctness first, then compute-sanitizer, then measurement; the limits add up to less than 480 s.
 # usage: test_gpu.sh PROGRAMS RESULT.json [COMMIT]
 set -uo pipefail
@@ -34,11 +35,11 @@ stage() {
   table+=("$(printf '%-12s %4d s  %s' "$name" $((SECONDS - start)) $status)")
 }
 
-stage operations 150 "$programs/cuda_test"
+stage operations 130 "$programs/cuda_test"
 stage backend 20 "$programs/kernels_test" --gtest_filter='*/cuda'
 stage golden 20 "$programs/model_golden_test" --gtest_filter='*/cuda'
 if [[ -x $programs/model_family_test ]]; then
-  stage family 40 "$programs/model_family_test" --gtest_filter='*BFloat16StaysClose*'
+  stage family 20 "$programs/model_family_test" --gtest_filter='*BFloat16StaysClose*'
 fi
 stage exactness 100 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAGpu*'
 if command -v compute-sanitizer >/dev/null; then
@@ -52,7 +53,7 @@ else
   failed=$((failed + 1))
 fi
 if [[ -x $programs/lagoon ]]; then
-  stage server 60 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
+  stage server 40 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
 fi
 stage bench 35 "$programs/cuda_bench" "$work/bench.json"
 
