@@ -2,16 +2,12 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import { Server, speculative, user, within } from './server.mjs';
+import { Server, required, speculative, user, within } from './server.mjs';
 
 const tool = (name, description, properties) => ({
   name,
   description,
-  input_schema: {
-    type: 'object',
-    properties: Object.fromEntries(Object.entries(properties).map(([key, type]) => [key, { type }])),
-    required: Object.keys(properties),
-  },
+  input_schema: required(properties),
 });
 const weather = tool('get_weather', 'Get the weather of a city', { city: 'string' });
 const add = tool('add', 'Add two numbers', { a: 'integer', b: 'integer' });

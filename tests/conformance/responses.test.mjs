@@ -2,18 +2,14 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import OpenAI from 'openai';
-import { Server, speculative, user, within } from './server.mjs';
+import { Server, required, speculative, user, within } from './server.mjs';
 
 const tool = (name, description, properties) => ({
   type: 'function',
   name,
   description,
   strict: false,
-  parameters: {
-    type: 'object',
-    properties: Object.fromEntries(Object.entries(properties).map(([key, type]) => [key, { type }])),
-    required: Object.keys(properties),
-  },
+  parameters: required(properties),
 });
 const weather = tool('get_weather', 'Get the weather of a city', { city: 'string' });
 const add = tool('add', 'Add two numbers', { a: 'integer', b: 'integer' });

@@ -97,3 +97,10 @@ export async function within(seconds, condition) {
   }
   return false;
 }
+
+// The schema of an object with properties { name: type }, all of them required.
+export const required = (properties) => ({
+  type: 'object',
+  properties: Object.fromEntries(Object.entries(properties).map(([key, type]) => [key, { type }])),
+  required: Object.keys(properties),
+});

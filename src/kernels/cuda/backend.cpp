@@ -112,11 +112,8 @@ class CudaBackend final : public Backend {
     finish_step();
     constexpr size_t kBytes = size_t{256} << 20;
     constexpr int kCopies = 10;
-    uint8_t* memory = nullptr;
-    if (cudaMalloc(reinterpret_cast<void**>(&memory), 2 * kBytes) != cudaSuccess) {
-      cudaGetLastError();
-      return std::nullopt;
-    }
+    uint8_t* memory = take_device_memory(2 * kBytes);
+    if (memory == nullptr) return std::nullopt;
     const auto copy = [&](int times) {
       for (int i = 0; i < times; ++i) {
         device_->check(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
@@ -129,7 +126,7 @@ class CudaBackend final : public Backend {
     const auto begin = std::chrono::steady_clock::now();
     copy(kCopies);
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-    cudaFree(memory);
+    give_device_memory(memory);
     if (device_->failed()) return std::nullopt;
     return 2.0 * kBytes * kCopies / seconds.count();
   }
