@@ -137,8 +137,16 @@ void prefill(Model& model, Sequence& sequence) {
   }
 }
 
+// Seconds of the parts of steps.
+struct Phases {
+  double draft = 0;
+  double step = 0;
+  double commit = 0;
+};
+
 // A step of all sequences; the number of tokens it gave. tools/check_instructions.py looks for it.
-__attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& sequences, int k) {
+__attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& sequences, int k,
+                                          Phases& phases) {
   std::vector<Anchor> anchors;
   std::vector<Segment> segments;
   for (const Sequence& s : sequences) {
@@ -153,8 +161,12 @@ __attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& s
     segment.page_table = s.pages;
     segments.push_back(segment);
   }
+  const auto start = Clock::now();
   if (k > 0) model.draft(anchors, k);
+  const auto drafted = Clock::now();
   const auto results = model.step(segments);
+  phases.draft += std::chrono::duration<double>(drafted - start).count();
+  phases.step += seconds_since(drafted);
   int tokens = 0;
   std::vector<Commit> commits;
   for (size_t i = 0; i < sequences.size(); ++i) {
@@ -179,7 +191,9 @@ __attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& s
                                result.sampled.begin() + count);
     commits.push_back({sequences[i].slot, sequences[i].committed});
   }
+  const auto computed = Clock::now();
   model.commit(commits);
+  phases.commit += seconds_since(computed);
   return tokens;
 }
 
@@ -189,6 +203,7 @@ struct Figures {
   int tokens = 0;
   int steps = 0;
   int rows = 0;  // sequences in steps
+  Phases phases;
 };
 
 // Answers to all prompts up to their end, or about `tokens` tokens of each, `batch` at a time.
@@ -204,7 +219,7 @@ Figures answer_all(Model& model, const std::vector<std::vector<int32_t>>& prompt
     const auto start = Clock::now();
     const double processor = processor_seconds();
     while (!sequences.empty()) {
-      figures.tokens += decode_step(model, sequences, k);
+      figures.tokens += decode_step(model, sequences, k, figures.phases);
       ++figures.steps;
       figures.rows += static_cast<int>(sequences.size());
       std::erase_if(sequences, [&](const Sequence& s) { return s.ended || s.answered >= tokens; });
@@ -239,7 +254,7 @@ void measure(Model& model, const Options& options) {
   }
   for (const int batch : options.batch) {
     for (const int k : options.k) {
-      Figures best{.seconds = 1e9};
+      Figures best{.seconds = 1e9, .phases = {}};
       for (int turn = 0; turn < options.turns; ++turn) {
         const Figures figures = answer_all(model, prompts, batch, k, options.tokens);
         best.processor_seconds = turn == 0
@@ -250,12 +265,15 @@ void measure(Model& model, const Options& options) {
         best.tokens = figures.tokens;
         best.steps = figures.steps;
         best.rows = figures.rows;
+        best.phases = figures.phases;
       }
       fmt::print(
-          "batch {} k {:2}: {:7.0f} tok/s, {:7.0f} a processor second, {:6.2f} ms a step, "
-          "{:.2f} tokens a step\n",
+          "batch {} k {:2}: {:7.0f} tok/s, {:7.0f} a processor second, {:6.3f} ms a step "
+          "(draft {:.3f}, target {:.3f}, commit {:.3f}), {:.2f} tokens a step\n",
           batch, k, best.tokens / best.seconds, best.tokens / best.processor_seconds,
-          1e3 * best.seconds / best.steps, static_cast<double>(best.tokens) / best.rows);
+          1e3 * best.seconds / best.steps, 1e3 * best.phases.draft / best.steps,
+          1e3 * best.phases.step / best.steps, 1e3 * best.phases.commit / best.steps,
+          static_cast<double>(best.tokens) / best.rows);
     }
   }
 }
@@ -285,7 +303,8 @@ int run(const Options& options) {
   if (options.steps > 0) {
     std::vector<Sequence> sequences = {make_sequence(*model, 0, chat_prompts()[0])};
     prefill(*model, sequences[0]);
-    for (int i = 0; i < options.steps; ++i) decode_step(*model, sequences, options.k[0]);
+    Phases phases;
+    for (int i = 0; i < options.steps; ++i) decode_step(*model, sequences, options.k[0], phases);
     return 0;
   }
   fmt::print("backend {}, {} threads\n", backend->name(), options.threads);

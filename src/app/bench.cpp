@@ -21,6 +21,8 @@
 namespace lagoon::app {
 namespace {
 
+static_assert(ModelOptions::kAdaptive == bench::kAdaptive);
+
 bench::Measurement measurement(const BenchOptions& options, int proposals, int streams) {
   bench::Measurement made;
   made.shape.input_length = options.input_length;
@@ -40,8 +42,10 @@ Result<void> measure_all(bench::Subject& subject, const BenchOptions& options,
                          const std::vector<int>& ks, bench::Report& report) {
   for (const int k : ks) {
     for (const int streams : options.streams) {
-      const std::string what =
-          k < 0 ? fmt::format("streams {}", streams) : fmt::format("k {}, streams {}", k, streams);
+      const std::string what = k == bench::kAsSetUp ? fmt::format("streams {}", streams)
+                               : k == bench::kAdaptive
+                                   ? fmt::format("k auto, streams {}", streams)
+                                   : fmt::format("k {}, streams {}", k, streams);
       LAGOON_ASSIGN(bench::Row row, bench::measure(subject, measurement(options, k, streams),
                                                    [&](const std::string& round) {
                                                      fmt::print(stderr, "{}: {}\n", what, round);
@@ -54,15 +58,17 @@ Result<void> measure_all(bench::Subject& subject, const BenchOptions& options,
 
 // A model set up for values of k that all have a draft, or all have none: without one nothing is
 // computed for it, so k = 0 is not measured beside a draft.
-Result<void> measure_model(const BenchOptions& options, const std::vector<int>& ks,
+Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
                            bench::Report& report) {
   ModelOptions model = options.model;
-  const int most = *std::max_element(ks.begin(), ks.end());
-  if (most == 0) {
+  const bool drafts = std::ranges::any_of(ks, [](int k) { return k != 0; });
+  if (!drafts) {
     model.speculative_config.clear();
     model.synthetic_acceptance.clear();
+  } else if (std::ranges::count(ks, bench::kAdaptive) > 0) {
+    model.proposals = ModelOptions::kAdaptive;
   } else {
-    model.proposals = most;
+    model.proposals = *std::max_element(ks.begin(), ks.end());  // or as the configuration says
   }
   model.slots = *std::max_element(options.streams.begin(), options.streams.end());
   model.enough_length = int64_t{options.input_length} + options.output_length;
@@ -73,8 +79,10 @@ Result<void> measure_model(const BenchOptions& options, const std::vector<int>& 
         {"backend", fmt::format("{}, {} threads", loaded->backend->name(), loaded->threads)}};
     report.dummy_weights = model.dummy;
   }
-  if (most > 0) report.facts.emplace_back("draft", options.model.speculative_config);
-  if (!loaded->synthetic.empty() && (most > 0 || options.model.speculative_config.empty())) {
+  std::ranges::replace(ks, bench::kAsSetUp,
+                       loaded->adaptive ? bench::kAdaptive : loaded->proposals);
+  if (drafts) report.facts.emplace_back("draft", options.model.speculative_config);
+  if (!loaded->synthetic.empty() && (drafts || options.model.speculative_config.empty())) {
     report.facts.emplace_back("synthetic", loaded->synthetic);
   }
   const auto subject = bench::make_engine_subject(*loaded->engine, *loaded->tokenizer,
@@ -88,14 +96,14 @@ Result<void> measure_in_process(const BenchOptions& options, bench::Report& repo
     int k = 0;
     if (!options.model.speculative_config.empty()) {
       LAGOON_ASSIGN(const auto config, parse_speculative_config(options.model.speculative_config));
-      k = config.proposals.value_or(kDefaultProposals);
+      k = config.proposals.value_or(bench::kAsSetUp);
     }
     ks = {k};
   }
   // Those without a draft come first.
   std::vector<int> with_draft;
-  std::copy_if(ks.begin(), ks.end(), std::back_inserter(with_draft), [](int k) { return k > 0; });
-  std::erase_if(ks, [](int k) { return k > 0; });
+  std::copy_if(ks.begin(), ks.end(), std::back_inserter(with_draft), [](int k) { return k != 0; });
+  std::erase_if(ks, [](int k) { return k != 0; });
   for (const auto& part : {ks, with_draft}) {
     if (!part.empty()) LAGOON_RETURN_IF_ERROR(measure_model(options, part, report));
   }
@@ -110,7 +118,7 @@ Result<void> measure_server(const BenchOptions& options, bench::Report& report) 
   server.timeouts.silence = std::chrono::seconds(options.timeout);
   LAGOON_ASSIGN(const auto subject, bench::connect_server(server));
   report.facts = {{"server", options.url}, {"model", subject->model()}};
-  return measure_all(*subject, options, {-1}, report);
+  return measure_all(*subject, options, {bench::kAsSetUp}, report);
 }
 
 }  // namespace

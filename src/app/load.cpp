@@ -63,6 +63,8 @@ Result<void> check_rates(const std::vector<double>& rates, int proposals) {
 struct Draft {
   checkpoint::ModelDir directory;
   int proposals;
+  int most;    // that it makes
+  bool named;  // the number; else it is the default where it is not chosen as it goes
 };
 
 Result<checkpoint::ModelDir> open_model(const ModelOptions& options, const std::string& path) {
@@ -73,6 +75,7 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
   if (options.speculative_config.empty()) return std::optional<Draft>();
   LAGOON_ASSIGN(SpeculativeConfig config, parse_speculative_config(options.speculative_config));
   if (options.proposals >= 0) config.proposals = options.proposals;
+  if (options.proposals == ModelOptions::kAdaptive) config.proposals.reset();
   LAGOON_ASSIGN(const std::string path, checkpoint::find_model(config.model, config.revision));
   LAGOON_ASSIGN(auto directory, open_model(options, path));
   LAGOON_ASSIGN(const auto draft, checkpoint::parse_draft_config(
@@ -92,7 +95,10 @@ Result<std::optional<Draft>> open_draft(const ModelOptions& options) {
                  "--require-draft is about a draft, and num_speculative_tokens is 0: leave one of "
                  "them out"};
   }
-  return std::optional<Draft>(Draft{std::move(directory), proposals});
+  return std::optional<Draft>(Draft{.directory = std::move(directory),
+                                    .proposals = proposals,
+                                    .most = draft.block_size - 1,
+                                    .named = config.proposals.has_value()});
 }
 
 // The text of the generation_config.json that --generation-config asks for, and what to call it.
@@ -221,7 +227,7 @@ Result<void> try_draft(const ModelOptions& options, const PlannedModel& planned,
                        FILE* lines, model::Model& model, LoadedModel& loaded) {
   LAGOON_ASSIGN(
       const engine::SelfTest test,
-      engine::test_draft(model, engine::self_test_prompts(*loaded.tokenizer), loaded.proposals,
+      engine::test_draft(model, engine::self_test_prompts(*loaded.tokenizer), draft.proposals,
                          planned.load.max_length, [] { return engine::Clock::now(); }));
   print_line(lines, fmt::format("draft on built-in code: {}", describe(test)));
   if (!test.failed()) return {};
@@ -239,6 +245,7 @@ Result<void> try_draft(const ModelOptions& options, const PlannedModel& planned,
   print_line(lines, fmt::format("no draft: {}", sentence));
   model.drop_draft();
   loaded.proposals = 0;
+  loaded.adaptive = false;
   return {};
 }
 
@@ -279,9 +286,25 @@ void print_model(const ModelOptions& options, const PlannedModel& planned,
     print_line(lines, fmt::format("no draft: num_speculative_tokens is 0 ({} is not loaded)",
                                   draft->directory.path()));
   } else {
-    print_line(lines, fmt::format("draft: {}, {} of at most {} proposals a step",
-                                  draft->directory.path(), loaded.proposals, max_proposals));
+    print_line(lines, fmt::format("draft: {}, {}{} of at most {} proposals a step",
+                                  draft->directory.path(), loaded.adaptive ? "0 to " : "",
+                                  loaded.proposals, max_proposals));
   }
+}
+
+// How many proposals a step verifies: as named, or chosen as it goes where the backend can tell
+// what they cost and the target decides how many stand, or the default.
+Result<void> set_proposals(const ModelOptions& options, const Draft& draft, LoadedModel& loaded) {
+  loaded.proposals = draft.proposals;
+  if (draft.named || !options.synthetic_acceptance.empty()) return {};
+  loaded.adaptive = loaded.backend->synchronous();
+  if (loaded.adaptive) loaded.proposals = std::min(draft.most, kMostAdaptiveProposals);
+  if (options.proposals != ModelOptions::kAdaptive || loaded.adaptive) return {};
+  return Error{
+      ErrorCode::kUnsupported,
+      fmt::format("k can be chosen as it goes on the CPU only, and the backend is {}: give "
+                  "a number",
+                  loaded.backend->name())};
 }
 
 Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& surroundings,
@@ -290,13 +313,13 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
                           const std::string& tokenizer_path, LoadedModel& loaded) {
   FILE* const lines = surroundings.lines;
   loaded.threads = thread_count(options.threads);
-  loaded.proposals = draft == nullptr ? 0 : draft->proposals;
   LAGOON_RETURN_IF_ERROR(check_vocabulary(loaded, tokenizer_path, target, config));
   // A draft that is asked for no proposals takes no memory, but what is wrong with it is said.
   if (draft != nullptr) {
     LAGOON_RETURN_IF_ERROR(check_pair(options, target, draft->directory));
   }
   LAGOON_ASSIGN(loaded.backend, make_backend(options.backend, loaded.threads, options.graphs));
+  if (draft != nullptr) LAGOON_RETURN_IF_ERROR(set_proposals(options, *draft, loaded));
   const checkpoint::ModelDir* const drafting = loaded.proposals > 0 ? &draft->directory : nullptr;
   LAGOON_ASSIGN(PlannedModel planned,
                 plan_model(options, {.target = target, .config = config, .draft = drafting},
@@ -321,6 +344,7 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
       std::move(model), *loaded.tokenizer, *loaded.metrics,
       surroundings.served_name.empty() ? loaded.name : surroundings.served_name,
       {.proposals = loaded.proposals,
+       .adaptive_proposals = loaded.adaptive,
        .max_length = planned.load.max_length,
        .max_num_seqs = options.slots,
        .max_num_batched_tokens = planned.load.max_rows,

@@ -17,10 +17,11 @@
 
 namespace lagoon::app {
 
-// k where --speculative-config does not say, or as many as the draft makes if that is fewer. A
-// processor computes rows one after the other, so that each proposal costs; docs/figures.md has the
-// measurement.
+// k where --speculative-config does not say and the backend cannot tell what a draft takes, or as
+// many as the draft makes if that is fewer. Others choose k as they go (ModelOptions::kAdaptive).
 inline constexpr int kDefaultProposals = 3;
+// Most that is chosen. Nobody has measured a better k above it on code (docs/figures.md).
+inline constexpr int kMostAdaptiveProposals = 7;
 
 struct LoadedModel {
   std::string name;       // the directory's
@@ -35,6 +36,7 @@ struct LoadedModel {
   std::unique_ptr<kernels::Backend> backend;
   int threads = 0;                         // of the backend
   int proposals = 0;                       // k; 0 where the draft was given up, too
+  bool adaptive = false;                   // k is chosen as it goes, `proposals` at most
   int64_t memory_floor = 0;                // bytes of the host that requests must leave
   std::unique_ptr<engine::Engine> engine;  // uses all of the above
 };

@@ -11,7 +11,8 @@ namespace {
 
 // Explains the columns of the table; docs/bench.md has the same at greater length.
 constexpr const char* kBenchColumns = R"(Columns (each figure is the median over the repeats):
-  k          proposals per step (num_speculative_tokens); 0: no draft is loaded
+  k          proposals per step (num_speculative_tokens); 0: no draft is loaded; auto: chosen for
+             each step, none to 7, by what steps take and how many proposals stand
   streams    requests at a time
   prompt     tokens of a prompt;  output  tokens of an answer
   tok/s      decode speed of one request: (output - 1) / (time of its last token - of its first)
@@ -48,6 +49,23 @@ Result<std::vector<T>> parse_list(std::string_view option, std::string_view text
                       option, lowest, highest, text));
     }
     list.push_back(value);
+    begin = end + 1;
+  }
+  return list;
+}
+
+// The values of --k: numbers, and "auto".
+Result<std::vector<int>> parse_proposals(std::string_view text) {
+  std::vector<int> list;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const std::string_view value = text.substr(begin, end - begin);
+    if (value == "auto") {
+      list.push_back(ModelOptions::kAdaptive);
+    } else {
+      LAGOON_ASSIGN(const std::vector<int> number, parse_list("--k", value, 0, 1024));
+      list.push_back(number[0]);
+    }
     begin = end + 1;
   }
   return list;
@@ -146,7 +164,9 @@ void add_bench_options(CLI::App& command, BenchOptions& options, ListTexts& list
       "N,...")
       ->check(not_empty());
   add(command, "--k", lists.proposals,
-      "Proposals per step, a measurement each; default: num_speculative_tokens", "K,...")
+      "Proposals per step, a measurement each, auto: as many as pay; default: "
+      "num_speculative_tokens",
+      "K,...")
       ->check(not_empty());
   add(command, "--temperature", options.temperature, "Default: 0, greedy", "T")
       ->check(within(0, 1e6));
@@ -208,15 +228,20 @@ Result<void> finish_bench_lists(const ListTexts& lists, BenchOptions& options) {
     LAGOON_ASSIGN(options.streams, parse_list("--streams", lists.streams, 1, 256));
   }
   if (!lists.proposals.empty()) {
-    LAGOON_ASSIGN(options.proposals, parse_list("--k", lists.proposals, 0, 1024));
+    LAGOON_ASSIGN(options.proposals, parse_proposals(lists.proposals));
   }
   const bool draft = !options.model.speculative_config.empty();
   const auto& ks = options.proposals;
-  if (!draft && std::any_of(ks.begin(), ks.end(), [](int k) { return k > 0; })) {
+  if (!draft && std::any_of(ks.begin(), ks.end(), [](int k) { return k != 0; })) {
     return usage_error("--k asks for proposals, and there is no draft: add --speculative-config");
   }
-  const int most = ks.empty() ? 0 : *std::max_element(ks.begin(), ks.end());
   const size_t rates = options.model.synthetic_acceptance.size();
+  if (rates > 0 && std::count(ks.begin(), ks.end(), ModelOptions::kAdaptive) > 0) {
+    return usage_error(
+        "--k auto chooses by what the target accepts, and --synthetic-acceptance replaces that: "
+        "give numbers");
+  }
+  const int most = ks.empty() ? 0 : *std::max_element(ks.begin(), ks.end());
   if (rates > 0 && !ks.empty() && most == 0) {
     return usage_error("--synthetic-acceptance acts on drafts, and --k asks for none");
   }

@@ -35,9 +35,10 @@ struct ModelOptions {
   // --load-format dummy: weights are made for the configs, none are read.
   bool dummy = false;
   uint64_t dummy_seed = 0;
-  double dummy_routing_overlap = 0;  // 0: rows choose experts independently
-  int proposals = -1;                // in place of num_speculative_tokens; -1: that
-  bool require_draft = false;        // a draft that is of no use is an error
+  double dummy_routing_overlap = 0;     // 0: rows choose experts independently
+  static constexpr int kAdaptive = -2;  // k is chosen as it goes
+  int proposals = -1;                   // in place of num_speculative_tokens; -1: that; kAdaptive
+  bool require_draft = false;           // a draft that is of no use is an error
   // Probabilities that proposals 0..i all stand; empty: the target decides.
   std::vector<double> synthetic_acceptance;
 };
@@ -122,7 +123,7 @@ struct BenchOptions {
   int warmup = 1;
   int repeats = 3;
   std::vector<int> streams = {1};
-  std::vector<int> proposals;  // values of k; empty: that of --speculative-config
+  std::vector<int> proposals;  // values of k, or kAdaptive; empty: that of --speculative-config
   double temperature = 0;
   uint64_t seed = 0;
   bool stop_at_eos = false;

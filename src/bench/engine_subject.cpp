@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 #include <utility>
@@ -74,7 +75,7 @@ class EngineSubject : public Subject {
     request.sampling.seed = prompt.seed;
     request.max_tokens = shape.output_length;
     request.ignore_eos = !shape.stop_at_eos;
-    request.proposals = shape.proposals;
+    request.proposals = std::max(shape.proposals, -1);  // else the engine's
     const auto outcome = std::make_shared<Outcome>();
     const Clock::time_point sent = Clock::now();
     const auto submitted = engine_.submit(

@@ -16,7 +16,13 @@ bool any_synthetic(const Report& report) {
 }
 
 std::string k_text(int proposals) {
+  if (proposals == kAdaptive) return "auto";
   return proposals < 0 ? "-" : fmt::format("{}", proposals);
+}
+
+Json k_json(int proposals) {
+  if (proposals == kAdaptive) return "auto";
+  return proposals < 0 ? Json() : Json(proposals);
 }
 
 const std::vector<std::string> kHeads = {"k",        "streams",  "prompt", "output",  "tok/s",
@@ -74,7 +80,7 @@ Json to_json(const Spread& spread) {
 Json to_json(const Row& row) {
   const RequestShape& shape = row.measurement.shape;
   Json json;
-  json["k"] = shape.proposals < 0 ? Json() : Json(shape.proposals);
+  json["k"] = k_json(shape.proposals);
   json["streams"] = row.measurement.streams;
   json["warmup"] = row.measurement.warmup;
   json["repeats"] = row.measurement.repeats;

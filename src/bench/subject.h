@@ -14,11 +14,16 @@ namespace lagoon::bench {
 
 using Clock = std::chrono::steady_clock;
 
+// Values of k that are no numbers: what the subject does when it is not told, and what a model in
+// this process chooses as it goes.
+inline constexpr int kAsSetUp = -1;
+inline constexpr int kAdaptive = -2;
+
 // What every request of a measurement has in common.
 struct RequestShape {
-  int input_length = 0;   // tokens; a server may count a few more or fewer
-  int output_length = 0;  // tokens
-  int proposals = -1;     // k; -1: as the subject is set up
+  int input_length = 0;      // tokens; a server may count a few more or fewer
+  int output_length = 0;     // tokens
+  int proposals = kAsSetUp;  // k
   double temperature = 0;
   bool chat = false;
   bool stop_at_eos = false;

@@ -75,6 +75,8 @@ Counters::Counters(MetricsRegistry& registry, const CounterOptions& options)
       waiting_(gauge("vllm:num_requests_waiting", "Number of requests in the queue.")),
       kv_usage_(
           gauge("vllm:kv_cache_usage_perc", "Share of the KV cache's pages in use; 1 is all.")),
+      proposals_(gauge("lagoon:num_speculative_tokens",
+                       "Proposals for an answer that the last step verified, on average.")),
       prefix_queries_(counter("vllm:prefix_cache_queries_total",
                               "Number of prompt tokens looked up in the prefix cache.")),
       prefix_hits_(counter("vllm:prefix_cache_hits_total",

@@ -46,6 +46,10 @@ class Counters {
   void count_preemption() { preemptions_.add(); }
   // Of aborted and failed requests nothing but their number is observed.
   void count_end(const Sequence& sequence, FinishReason reason, Clock::time_point now);
+  // A step verified so many proposals of so many answers.
+  void set_proposals(int proposals, int answers) {
+    if (answers > 0) proposals_.set(static_cast<double>(proposals) / answers);
+  }
   void set_kv_usage(int used, int pages) { kv_usage_.set(static_cast<double>(used) / pages); }
 
   // What the log lines tell.
@@ -76,6 +80,7 @@ class Counters {
   Gauge& running_;
   Gauge& waiting_;
   Gauge& kv_usage_;
+  Gauge& proposals_;
   Counter& prefix_queries_;
   Counter& prefix_hits_;
   Counter& preemptions_;

@@ -58,7 +58,8 @@ LoopOptions loop_options(const model::ModelInfo& info, const Options& options) {
   made.max_running = at_most(options.max_num_seqs, info.slots);
   made.limits.max_rows = at_most(options.max_num_batched_tokens, info.max_rows);
   made.limits.prefill_rows = at_most(options.prefill_rows, made.limits.max_rows);
-  made.limits.proposals = options.proposals;
+  made.limits.proposals = options.adaptive_proposals ? -1 : options.proposals;
+  made.most_adaptive_proposals = options.proposals;
   made.limits.max_proposals = most_proposals(info, options);
   made.max_prefill_stall = options.max_prefill_stall;
   made.log_interval = options.log_interval;
@@ -240,6 +241,8 @@ std::unique_ptr<Engine> Engine::start(std::unique_ptr<model::Model> model,
   CHECK(at_most(options.max_num_batched_tokens, info.max_rows) >=
         at_most(options.max_num_seqs, info.slots));
   CHECK(options.proposals >= 0 && options.proposals <= info.max_proposals);
+  CHECK(!options.adaptive_proposals ||
+        (options.proposals > 0 && options.synthetic_acceptance.empty()));
   CHECK(options.max_length >= 0 && options.max_length <= model_length(info));
   CHECK(options.synthetic_acceptance.empty() ||
         static_cast<int>(options.synthetic_acceptance.size()) >= options.proposals);

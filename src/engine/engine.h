@@ -91,6 +91,10 @@ using EventSink = std::function<void(Event)>;
 
 struct Options {
   int proposals = 0;  // k: proposals per step, 0 = no draft; at most the model's max_proposals
+  // Requests that name no k get as many as give the most tokens a second, 0 to `proposals` (which
+  // is at least 1), chosen for each step by what steps take and how many proposals stand. Only
+  // where Model::draft() and step() take the time that they cost.
+  bool adaptive_proposals = false;
   // Prompt + output limit, at most what the checkpoint was made for and the model's pages hold; 0:
   // that much.
   int64_t max_length = 0;

@@ -337,6 +337,7 @@ void FakeModel::draft(std::span<const model::Anchor> anchors, int k) {
     }
   }
   record_->calls.push_back(std::move(call));
+  if (options_.after_draft) options_.after_draft(static_cast<int>(anchors.size()) * (k + 1));
 }
 
 void FakeModel::commit(std::span<const model::Commit> commits) {

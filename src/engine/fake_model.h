@@ -91,6 +91,8 @@ struct FakeOptions {
   int draft_hits = 60;  // share of right proposals, in percent
   // Called at the start of step number n = 0, 1, ...
   std::function<void(int)> before_step;
+  // Called at the end of a draft with its number of rows.
+  std::function<void(int)> after_draft;
   // Called at the end of a step with its number of rows.
   std::function<void(int)> after_step;
   int fails_at_step = -1;  // failure() says so from the end of this step on

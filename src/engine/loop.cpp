@@ -22,6 +22,7 @@ Loop::Loop(model::Model& model, const text::Tokenizer& tokenizer, Counters& coun
       speculator_(model, std::move(proposer)),
       cache_(model.info().pages, model.info().page_tokens) {
   for (int slot = options.max_running - 1; slot >= 0; --slot) free_slots_.push_back(slot);
+  if (limits_.proposals < 0) adaptive_.emplace(options.most_adaptive_proposals);
 }
 
 void Loop::run() {
@@ -112,6 +113,44 @@ void Loop::preempt_youngest() {
   waiting_.push_front(std::move(sequence));
 }
 
+void Loop::choose_proposals() {
+  if (!adaptive_) return;
+  std::vector<Drafting*> requests;
+  AdaptiveProposals::Fixed fixed;
+  for (const auto& sequence : running_) {
+    if (sequence->in_prefill()) continue;
+    if (sequence->request().proposals < 0) {
+      requests.push_back(&sequence->drafting());
+      continue;
+    }
+    const int k = std::min(sequence->request().proposals, limits_.max_proposals);
+    fixed.rows += k + 1;
+    if (k > 0) ++fixed.anchors;
+    fixed.most_proposals = std::max(fixed.most_proposals, k);
+  }
+  const int answers = fixed.rows + static_cast<int>(requests.size());
+  adaptive_->choose(requests, fixed, std::max(0, limits_.max_rows - answers));
+}
+
+void Loop::measure_proposals(std::span<const Work> plan, const Times& times) {
+  if (!adaptive_) return;
+  int rows = 0;
+  int anchors = 0;
+  int most = 0;
+  for (const Work& work : plan) {
+    if (work.prefill_rows > 0) return;
+    rows += work.rows();
+    if (work.proposals > 0) ++anchors;
+    most = std::max(most, work.proposals);
+  }
+  const auto seconds = [](Clock::duration d) { return std::chrono::duration<double>(d).count(); };
+  const Clock::duration draft = times.draft_end - times.draft_begin;
+  adaptive_->measure({.draft_rows = anchors * (most + 1),
+                      .draft_seconds = seconds(draft),
+                      .target_rows = rows,
+                      .target_seconds = seconds(times.end - times.begin - draft)});
+}
+
 void Loop::fit_proposals(std::span<Work> plan) {
   for (Work& work : plan) {
     if (work.proposals == 0) continue;
@@ -128,9 +167,12 @@ void Loop::step() {
   const bool answering =
       std::ranges::any_of(running_, [](const auto& s) { return !s->in_prefill(); });
   limits_.prefill_rows = pace_.rows(answering);
+  choose_proposals();
   std::vector<Work> plan = plan_step(running_, limits_);
   fit_proposals(plan);
+  const Clock::time_point draft_begin = now_();
   speculator_.propose(plan);
+  const Clock::time_point draft_end = now_();
   std::vector<model::Segment> segments;
   segments.reserve(plan.size());
   for (const Work& work : plan) segments.push_back(segment(work));
@@ -151,16 +193,23 @@ void Loop::step() {
   std::vector<model::Commit> commits;
   int prefill_rows = 0;
   int gained = 0;
+  int proposals = 0;
+  int answers = 0;
   for (size_t i = 0; i < plan.size(); ++i) {
     events.push_back(absorb(plan[i], results[i], now));
     commits.push_back({plan[i].sequence->slot(), plan[i].sequence->committed()});
     prefill_rows += plan[i].prefill_rows;
+    proposals += plan[i].proposals;
+    if (plan[i].prefill_rows == 0) ++answers;
     if (events.back()) gained += static_cast<int>(events.back()->pieces.size());
   }
   model_.commit(commits);
   counters_.count_iteration(prefill_rows + gained);
+  counters_.set_proposals(proposals, answers);
+  const Clock::time_point end = now_();
   pace_.measure(prefill_rows, limits_.prefill_rows,
-                std::chrono::duration<double>(now_() - begin).count());
+                std::chrono::duration<double>(end - begin).count());
+  measure_proposals(plan, {begin, draft_begin, draft_end, end});
   mailbox_.count_progress();
   for (size_t i = 0; i < plan.size(); ++i) {
     if (events[i]) deliver(*plan[i].sequence, *std::move(events[i]));
@@ -235,6 +284,10 @@ std::optional<Event> Loop::absorb(const Work& work, model::SegmentResult& result
   if (sequence.request().logprobs >= 0) {
     const std::span<const std::vector<TokenLogprob>> all = result.logprobs;
     drawn.logprobs = work.prefill_rows > 0 ? all.last(1) : all.first(drawn.tokens.size());
+  }
+  if (adaptive_) {
+    adaptive_->observe(sequence.request().proposals < 0 ? &sequence.drafting() : nullptr,
+                       drawn.proposed, drawn.accepted);
   }
   Event event = sequence.append(drawn);
   counters_.count_step(sequence, drawn, event, now);

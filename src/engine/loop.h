@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/adaptive_proposals.h"
 #include "engine/counters.h"
 #include "engine/engine.h"
 #include "engine/kv_cache.h"
@@ -23,6 +24,7 @@ namespace lagoon::engine {
 struct LoopOptions {
   int max_running = 1;
   StepLimits limits;
+  int most_adaptive_proposals = 0;  // limits.proposals is -1: most that are chosen
   double max_prefill_stall = 0;
   double log_interval = 0;
   std::vector<double> synthetic_acceptance;
@@ -50,6 +52,13 @@ class Loop {
   // where there are none.
   void find_pages();
   void preempt_youngest();
+  // How many proposals the requests get that name no number, where that is chosen as it goes.
+  void choose_proposals();
+  // Tells what has chosen them what the step took.
+  struct Times {
+    Clock::time_point begin, draft_begin, draft_end, end;
+  };
+  void measure_proposals(std::span<const Work> plan, const Times& times);
   // Pages for the proposals of the plan; fewer proposals where there are none.
   void fit_proposals(std::span<Work> plan);
   model::Segment segment(const Work& work) const;
@@ -71,6 +80,7 @@ class Loop {
   const Now now_;
   const SyntheticAcceptance synthetic_;
   PrefillPace pace_;
+  std::optional<AdaptiveProposals> adaptive_;
   ThroughputLog log_;
   Speculator speculator_;
   KvCache cache_;

@@ -14,8 +14,10 @@ constexpr int kUnmeasuredRows = 256;  // at most, before the first measurement
 // Proposals worth verifying: the last token that the answer may get needs none after it. Since
 // prompt and answer fit the context, so do the rows.
 int wanted_proposals(const Sequence& sequence, const StepLimits& limits) {
-  const int asked = sequence.request().proposals;
-  const int k = std::min(asked < 0 ? limits.proposals : asked, limits.max_proposals);
+  int k = sequence.request().proposals;
+  if (k < 0) k = limits.proposals;
+  if (k < 0) k = sequence.drafting().proposals();
+  k = std::min(k, limits.max_proposals);
   return std::min(k, sequence.remaining() - 1);
 }
 

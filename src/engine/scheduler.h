@@ -24,7 +24,7 @@ struct Work {
 struct StepLimits {
   int max_rows = 0;       // of a step, at least one for each sequence
   int prefill_rows = 0;   // of all prefills together
-  int proposals = 0;      // of a sequence whose request names no number
+  int proposals = 0;      // of a sequence whose request names no number; -1: as it was chosen
   int max_proposals = 0;  // of any sequence
 };
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "engine/adaptive_proposals.h"
 #include "engine/engine.h"
 #include "engine/kv_cache.h"
 #include "engine/mailbox.h"
@@ -57,6 +58,10 @@ class Sequence {
   // event. `position` is that of the token.
   bool scores_prompt() const { return request().prompt_logprobs >= 0 && !answering(); }
   void add_prompt_logprobs(int position, std::vector<TokenLogprob> entries);
+
+  // Where the engine chooses how many proposals it gets.
+  Drafting& drafting() { return drafting_; }
+  const Drafting& drafting() const { return drafting_; }
 
   // What the next token's logits go through; null: nothing. Valid until the next call of append().
   const kernels::LogitRules* rules() const { return has_rules_ ? &rules_ : nullptr; }
@@ -109,6 +114,7 @@ class Sequence {
   text::Detokenizer detokenizer_;
   text::StopMatcher stops_;
   Usage usage_;
+  Drafting drafting_;
   bool ended_ = false;
   Times times_;
   // What rules_ points to.

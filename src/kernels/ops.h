@@ -291,6 +291,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
+  // Whether an operation is over when its function returns, so that its time can be taken there.
+  virtual bool synchronous() const { return false; }
 
   // Copies a matrix into the backend's layout.
   virtual Result<Weight> prepare(const HostMatrix& matrix) = 0;

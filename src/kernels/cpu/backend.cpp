@@ -19,6 +19,7 @@ class CpuBackend final : public Backend {
       : machine_(activations, threads), name_(fmt::format("cpu ({})", name_of(selected()))) {}
 
   std::string_view name() const override { return name_; }
+  bool synchronous() const override { return true; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
     LAGOON_ASSIGN(Weight packed, pack(matrix, {&machine_.pool, &memory_}));

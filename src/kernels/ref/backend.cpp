@@ -14,6 +14,7 @@ class RefBackend final : public Backend {
       : machine_{.activations = activations, .workers = Workers(threads)} {}
 
   std::string_view name() const override { return "ref"; }
+  bool synchronous() const override { return true; }
 
   Result<Weight> prepare(const HostMatrix& matrix) override {
     LAGOON_ASSIGN(Weight weight, Matrix::copy(matrix));
