@@ -3,9 +3,11 @@
 // counts, since other programs take time away; where they take much, tokens per second of processor
 // time say more.
 //
-//   pair_bench [--backend cpu|cuda|ref] [--threads N] [--turns N] [--tokens N] [--k K] [--batch B]
-//              [--prefill N] [--fp8] [--steps N]
+//   pair_bench [--backend cpu|cuda|ref] [--threads N] [--turns N] [--tokens N] [--k K,...]
+//              [--batch B,...] [--prefill N,...] [--fp8] [--steps N]
 //
+// The values of k are measured in turn. `auto`: as many proposals as the engine would choose;
+// `none`: no draft is loaded, while for 0 its context is there.
 // --steps N: nothing is measured; N steps of one sequence after a short prompt, for a profiler.
 #include <fmt/core.h>
 
@@ -15,13 +17,16 @@
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
 #include "checkpoint/model_dir.h"
+#include "engine/adaptive_proposals.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/cpu/instruction_set.h"
 #include "kernels/cuda/backend.h"
@@ -33,17 +38,36 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Values of k that are no numbers.
+constexpr int kAuto = -1;
+constexpr int kNone = -2;
+constexpr int kMostAuto = 7;
+
 struct Options {
   std::string backend = "cpu";
   int threads = 2;
   int turns = 3;
   int tokens = 64;  // of an answer
-  std::vector<int> k = {0, 1, 2, 3, 4, 6, 8, 15};
+  std::vector<int> k = {kNone, 0, 1, 2, 3, 4, 6, 8, 15, kAuto};
   std::vector<int> batch = {1, 4, 8};
   std::vector<int> prefill = {512, 2048};
   bool fp8 = false;
   int steps = 0;
 };
+
+std::string k_name(int k) {
+  if (k == kAuto) return "auto";
+  return k == kNone ? "none" : fmt::format("{}", k);
+}
+
+std::vector<int> parse_list(const std::string& text) {
+  std::vector<int> list;
+  std::istringstream values(text);
+  for (std::string value; std::getline(values, value, ',');) {
+    list.push_back(value == "auto" ? kAuto : value == "none" ? kNone : std::stoi(value));
+  }
+  return list;
+}
 
 Options parse(int argc, char** argv) {
   Options options;
@@ -64,11 +88,11 @@ Options parse(int argc, char** argv) {
     } else if (name == "--tokens") {
       options.tokens = std::stoi(value);
     } else if (name == "--k") {
-      options.k = {std::stoi(value)};
+      options.k = parse_list(value);
     } else if (name == "--batch") {
-      options.batch = {std::stoi(value)};
+      options.batch = parse_list(value);
     } else if (name == "--prefill") {
-      options.prefill = {std::stoi(value)};
+      options.prefill = parse_list(value);
     } else if (name == "--steps") {
       options.steps = std::stoi(value);
     } else {
@@ -108,6 +132,8 @@ struct Sequence {
   int32_t committed = 0;
   std::vector<int32_t> tokens;  // the newest is not computed
   std::vector<int32_t> pages;
+  int k = 0;  // proposals of the next step
+  engine::Drafting drafting = {};
   int answered = 0;    // tokens
   bool ended = false;  // with the model's end of an answer
 };
@@ -144,39 +170,60 @@ struct Phases {
   double commit = 0;
 };
 
+// What chooses the sequences' k; null: they stay as they are.
+using Chooser = engine::AdaptiveProposals;
+
+void choose(Chooser& chooser, std::vector<Sequence>& sequences) {
+  std::vector<engine::Drafting*> requests;
+  for (Sequence& s : sequences) requests.push_back(&s.drafting);
+  chooser.choose(requests, {}, kRows);
+  for (Sequence& s : sequences) s.k = s.drafting.proposals();
+}
+
 // A step of all sequences; the number of tokens it gave. tools/check_instructions.py looks for it.
-__attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& sequences, int k,
-                                          Phases& phases) {
+__attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& sequences,
+                                          Chooser* chooser, Phases& phases) {
+  const auto start = Clock::now();
+  if (chooser != nullptr) choose(*chooser, sequences);
   std::vector<Anchor> anchors;
   std::vector<Segment> segments;
+  int most = 0;
+  engine::AdaptiveProposals::Times times;
   for (const Sequence& s : sequences) {
-    anchors.push_back({s.slot, s.tokens.back(), s.committed});
+    if (s.k > 0) anchors.push_back({s.slot, s.tokens.back(), s.committed});
+    most = std::max(most, s.k);
+    times.target_rows += 1 + s.k;
     Segment segment;
     segment.slot = s.slot;
     segment.position = s.committed;
     segment.tokens = std::span(s.tokens).last(1);
-    segment.proposals = k;
+    segment.proposals = s.k;
     segment.row_class = RowClass::kGenerated;
     segment.sample = Sample::kAll;
     segment.page_table = s.pages;
     segments.push_back(segment);
   }
-  const auto start = Clock::now();
-  if (k > 0) model.draft(anchors, k);
+  const auto planned = Clock::now();
+  if (most > 0) model.draft(anchors, most);
+  times.draft_rows = static_cast<int>(anchors.size()) * (most + 1);
+  times.draft_seconds = seconds_since(planned);
   const auto drafted = Clock::now();
   const auto results = model.step(segments);
-  phases.draft += std::chrono::duration<double>(drafted - start).count();
+  phases.draft += times.draft_seconds;
   phases.step += seconds_since(drafted);
   int tokens = 0;
   std::vector<Commit> commits;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const SegmentResult& result = results[i];
     size_t accepted = 0;
-    while (accepted < static_cast<size_t>(k) &&
+    while (accepted < static_cast<size_t>(sequences[i].k) &&
            result.tokens[accepted + 1] == result.sampled[accepted]) {
       ++accepted;
     }
     const auto count = static_cast<int>(accepted) + 1;
+    if (chooser != nullptr) {
+      chooser->observe(&sequences[i].drafting, sequences[i].k, static_cast<int>(accepted));
+    }
     const auto end = result.sampled.begin() + count;
     const auto eos = std::find_if(result.sampled.begin(), end, [&](int32_t token) {
       return std::ranges::count(model.info().eos, token) > 0;
@@ -194,6 +241,8 @@ __attribute__((noinline)) int decode_step(Model& model, std::vector<Sequence>& s
   const auto computed = Clock::now();
   model.commit(commits);
   phases.commit += seconds_since(computed);
+  times.target_seconds = seconds_since(start) - times.draft_seconds;
+  if (chooser != nullptr) chooser->measure(times);
   return tokens;
 }
 
@@ -208,18 +257,19 @@ struct Figures {
 
 // Answers to all prompts up to their end, or about `tokens` tokens of each, `batch` at a time.
 Figures answer_all(Model& model, const std::vector<std::vector<int32_t>>& prompts, int batch, int k,
-                   int tokens) {
+                   int tokens, Chooser* chooser) {
   Figures figures;
   for (size_t first = 0; first + batch <= std::max(prompts.size(), size_t(batch)); first += batch) {
     std::vector<Sequence> sequences;
     for (int i = 0; i < batch; ++i) {
       sequences.push_back(make_sequence(model, i, prompts[(first + i) % prompts.size()]));
+      sequences.back().k = std::max(k, 0);
       prefill(model, sequences.back());
     }
     const auto start = Clock::now();
     const double processor = processor_seconds();
     while (!sequences.empty()) {
-      figures.tokens += decode_step(model, sequences, k, figures.phases);
+      figures.tokens += decode_step(model, sequences, chooser, figures.phases);
       ++figures.steps;
       figures.rows += static_cast<int>(sequences.size());
       std::erase_if(sequences, [&](const Sequence& s) { return s.ended || s.answered >= tokens; });
@@ -230,7 +280,39 @@ Figures answer_all(Model& model, const std::vector<std::vector<int32_t>>& prompt
   return figures;
 }
 
-void measure(Model& model, const Options& options) {
+void print_figures(int batch, int k, const Figures& best, double processor_seconds) {
+  fmt::print(
+      "batch {} k {:>4}: {:7.0f} tok/s, {:7.0f} a processor second, {:6.3f} ms a step "
+      "(draft {:.3f}, target {:.3f}, commit {:.3f}), {:.2f} tokens a step\n",
+      batch, k_name(k), best.tokens / best.seconds, best.tokens / processor_seconds,
+      1e3 * best.seconds / best.steps, 1e3 * best.phases.draft / best.steps,
+      1e3 * best.phases.step / best.steps, 1e3 * best.phases.commit / best.steps,
+      static_cast<double>(best.tokens) / best.rows);
+}
+
+void measure_batch(Model& model, Model* plain, const Options& options,
+                   const std::vector<std::vector<int32_t>>& prompts, int batch) {
+  std::vector<Figures> best(options.k.size());
+  std::vector<double> processor(options.k.size());
+  Chooser chooser(kMostAuto);
+  for (int turn = 0; turn < options.turns; ++turn) {
+    for (size_t i = 0; i < options.k.size(); ++i) {
+      const int k = options.k[i];
+      const Figures figures = answer_all(k == kNone ? *plain : model, prompts, batch, k,
+                                         options.tokens, k == kAuto ? &chooser : nullptr);
+      if (turn == 0 || figures.processor_seconds < processor[i]) {
+        processor[i] = figures.processor_seconds;
+      }
+      if (turn == 0 || figures.seconds < best[i].seconds) best[i] = figures;
+    }
+  }
+  for (size_t i = 0; i < best.size(); ++i) {
+    print_figures(batch, options.k[i], best[i], processor[i]);
+  }
+}
+
+// `plain`: without a draft, where that is asked for.
+void measure(Model& model, Model* plain, const Options& options) {
   const auto prompts = chat_prompts();
   for (const int length : options.prefill) {
     std::vector<int32_t> prompt;
@@ -252,30 +334,7 @@ void measure(Model& model, const Options& options) {
     fmt::print("prefill {:5} tokens: {:7.0f} tok/s, {:7.0f} a processor second\n", length,
                length / best, length / best_processor);
   }
-  for (const int batch : options.batch) {
-    for (const int k : options.k) {
-      Figures best{.seconds = 1e9, .phases = {}};
-      for (int turn = 0; turn < options.turns; ++turn) {
-        const Figures figures = answer_all(model, prompts, batch, k, options.tokens);
-        best.processor_seconds = turn == 0
-                                     ? figures.processor_seconds
-                                     : std::min(best.processor_seconds, figures.processor_seconds);
-        if (figures.seconds > best.seconds) continue;
-        best.seconds = figures.seconds;
-        best.tokens = figures.tokens;
-        best.steps = figures.steps;
-        best.rows = figures.rows;
-        best.phases = figures.phases;
-      }
-      fmt::print(
-          "batch {} k {:2}: {:7.0f} tok/s, {:7.0f} a processor second, {:6.3f} ms a step "
-          "(draft {:.3f}, target {:.3f}, commit {:.3f}), {:.2f} tokens a step\n",
-          batch, k, best.tokens / best.seconds, best.tokens / best.processor_seconds,
-          1e3 * best.seconds / best.steps, 1e3 * best.phases.draft / best.steps,
-          1e3 * best.phases.step / best.steps, 1e3 * best.phases.commit / best.steps,
-          static_cast<double>(best.tokens) / best.rows);
-    }
-  }
+  for (const int batch : options.batch) measure_batch(model, plain, options, prompts, batch);
 }
 
 int run(const Options& options) {
@@ -304,11 +363,15 @@ int run(const Options& options) {
     std::vector<Sequence> sequences = {make_sequence(*model, 0, chat_prompts()[0])};
     prefill(*model, sequences[0]);
     Phases phases;
-    for (int i = 0; i < options.steps; ++i) decode_step(*model, sequences, options.k[0], phases);
+    sequences[0].k = options.k[0];
+    for (int i = 0; i < options.steps; ++i) decode_step(*model, sequences, nullptr, phases);
     return 0;
   }
   fmt::print("backend {}, {} threads\n", backend->name(), options.threads);
-  measure(*model, options);
+  const bool without = std::ranges::count(options.k, kNone) > 0;
+  const auto plain =
+      without ? load(target, nullptr, *backend, load_options).value() : std::unique_ptr<Model>();
+  measure(*model, plain.get(), options);
   return 0;
 }
 

@@ -131,6 +131,36 @@ TEST_P(Draft, AShorterBlockAndOtherSequencesDoNotChangeARow) {
   for (int i = 0; i < 5; ++i) EXPECT_TRUE(same_bits(row_of(logits, 3 + i), row_of(expected[1], i)));
 }
 
+// A backend may put context off: a draft that was not asked for long proposes what one does that
+// was asked all the time, also in a slot that another sequence had before.
+TEST_P(Draft, ProposesTheSameAfterALongPause) {
+  const std::vector<int32_t> tokens[2] = {random_tokens(15, 150), random_tokens(16, 150)};
+  std::vector<float> logits[2];
+  for (const bool always : {false, true}) {
+    Pair pair(Activations::kBFloat16, 1, 12, 2, 3);
+    int done[2] = {};
+    for (int step = 0; step < 60; ++step) {
+      // Sequence 0 goes on by one row, sequence 1 by up to four; it begins anew now and then.
+      if (step == 20 || step == 23 || step == 50) done[1] = 0;
+      std::vector<Row> rows = rows_of(tokens[0], done[0], 1, 0);
+      const std::vector<Row> more = rows_of(tokens[1], done[1], 1 + step % 3, 1);
+      rows.insert(rows.end(), more.begin(), more.end());
+      done[0] += 1;
+      done[1] += 1 + step % 3;
+      if (done[1] > 50) done[1] = 0;
+      pair.step(rows);
+      pair.context(context_of(rows, 0, static_cast<int>(rows.size())));
+      if (done[1] == 0 || !(always || step == 59)) continue;
+      std::vector<Row> block = block_of(tokens[0][done[0]], done[0], 3, 0);
+      const std::vector<Row> other = block_of(tokens[1][done[1]], done[1], 3, 1);
+      block.insert(block.end(), other.begin(), other.end());
+      logits[always] = pair.propose(block);
+    }
+  }
+  ASSERT_EQ(logits[0].size(), 6u * kVocab);
+  EXPECT_TRUE(same_bits(logits[0], logits[1]));
+}
+
 TEST_P(Draft, ProposalsStandForTheirTokens) {
   const std::vector<int32_t> tokens = random_tokens(14, 20);
   std::vector<float> logits[2];

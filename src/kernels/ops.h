@@ -320,7 +320,8 @@ class Backend {
                            const SampleResults& results) = 0;
   // Keys and values of every draft layer for committed positions, from the taps of the target's
   // last step: u = RMSNorm(c; layer.input_norm), k = rope(RMSNorm(k u)), v = v u. The layers are
-  // sliding ones; the rows may be more than draft's max_rows.
+  // sliding ones; the rows may be more than draft's max_rows. A backend may do it no sooner than
+  // the draft's next step begins, so context and layers must outlive that, or the state.
   virtual void draft_context(State& draft, const State& target, const DraftContext& context,
                              std::span<const AttentionLayer> layers,
                              std::span<const ContextRow> rows) = 0;

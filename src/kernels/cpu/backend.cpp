@@ -31,7 +31,11 @@ class CpuBackend final : public Backend {
     return state;
   }
 
-  void begin(State& state, const Batch& batch) override { as_cpu(state).begin(batch); }
+  void begin(State& state, const Batch& batch) override {
+    CpuState& cpu = as_cpu(state);
+    finish_context(machine_, cpu);
+    cpu.begin(batch);
+  }
 
   void embed(State& state, const PackedWeight& table) override {
     CpuState& cpu = as_cpu(state);

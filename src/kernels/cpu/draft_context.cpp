@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/check.h"
@@ -18,11 +19,11 @@ void check_layer(CpuState& draft, const AttentionLayer& layer) {
 struct Context {
   Machine& machine;
   CpuState& draft;
-  const CpuState& target;
   const DraftContext& context;
   std::span<const AttentionLayer> layers;
   std::span<const ContextRow> rows;
   std::vector<const Rotation*> rotations;  // of each layer
+  Taps tapped;
   int64_t taps, hidden, target_hidden;
   std::vector<int64_t> kv_sizes;  // of each layer
   float* joined;                  // [rows, taps, target_hidden]
@@ -37,7 +38,7 @@ void norm_taps(const Context& c, int part) {
   const Range items = share(c.count() * c.taps, part, c.machine.parts());
   for (int64_t item = items.begin; item < items.end; ++item) {
     const int64_t tap = item % c.taps;
-    vectors().rms_norm(c.target.tap(static_cast<int>(tap), c.rows[item / c.taps].row),
+    vectors().rms_norm(c.tapped.at(tap, c.rows[item / c.taps].row),
                        vector_of(c.context.aux_norms[tap], c.target_hidden), c.target_hidden,
                        c.context.norm_epsilon, c.machine.rounds(),
                        c.joined + item * c.target_hidden);
@@ -94,19 +95,19 @@ void store(const Context& c, int part) {
   }
 }
 
-void extend(Machine& machine, CpuState& draft, const CpuState& target, const DraftContext& context,
+void extend(Machine& machine, CpuState& draft, const Taps& taps, const DraftContext& context,
             std::span<const AttentionLayer> layers, std::span<const ContextRow> rows) {
   const auto count = static_cast<int64_t>(rows.size());
   Context c = {.machine = machine,
                .draft = draft,
-               .target = target,
                .context = context,
                .layers = layers,
                .rows = rows,
                .rotations = {},
+               .tapped = taps,
                .taps = static_cast<int64_t>(context.aux_norms.size()),
                .hidden = draft.shape().hidden,
-               .target_hidden = target.shape().hidden,
+               .target_hidden = taps.hidden,
                .kv_sizes = {},
                .joined = nullptr,
                .fused = nullptr,
@@ -143,7 +144,30 @@ void extend(Machine& machine, CpuState& draft, const CpuState& target, const Dra
   });
 }
 
+// In parts that a ring of the draft has room for.
+void extend_in_parts(Machine& machine, CpuState& draft, const Taps& taps,
+                     const DraftContext& context, std::span<const AttentionLayer> layers,
+                     std::span<const ContextRow> rows) {
+  const auto most = static_cast<size_t>(draft.shape().max_rows);
+  std::vector<int32_t> positions;
+  for (size_t first = 0; first < rows.size(); first += most) {
+    const auto part = rows.subspan(first, std::min(most, rows.size() - first));
+    positions.clear();
+    for (const ContextRow& row : part) positions.push_back(row.position);
+    draft.rotations().begin(positions);
+    extend(machine, draft, taps, context, layers, part);
+  }
+}
+
 }  // namespace
+
+void finish_context(Machine& machine, CpuState& draft) {
+  std::optional<PendingContext>& pending = draft.pending();
+  if (!pending) return;
+  extend_in_parts(machine, draft, pending->copies(), pending->context(), pending->layers(),
+                  pending->rows());
+  pending->clear();
+}
 
 void draft_context(Machine& machine, CpuState& draft, const CpuState& target,
                    const DraftContext& context, std::span<const AttentionLayer> layers,
@@ -157,15 +181,22 @@ void draft_context(Machine& machine, CpuState& draft, const CpuState& target,
   CHECK(!context.aux_norms.empty() &&
         static_cast<int>(context.aux_norms.size()) == target.shape().taps);
   for (const AttentionLayer& layer : layers) check_layer(draft, layer);
-  // In parts that a ring of the draft has room for.
-  const auto most = static_cast<size_t>(draft.shape().max_rows);
-  std::vector<int32_t> positions;
-  for (size_t first = 0; first < rows.size(); first += most) {
-    const auto part = rows.subspan(first, std::min(most, rows.size() - first));
-    positions.clear();
-    for (const ContextRow& row : part) positions.push_back(row.position);
-    draft.rotations().begin(positions);
-    extend(machine, draft, target, context, layers, part);
+  const Taps taps = target.taps();
+  std::optional<PendingContext>& pending = draft.pending();
+  if (pending && (&pending->context() != &context || pending->layers().data() != layers.data())) {
+    finish_context(machine, draft);
+    pending.reset();
+  }
+  if (!pending) pending.emplace(context, layers, draft.shape().sequences, taps);
+  if (!pending->has_room_for(rows.size())) {
+    finish_context(machine, draft);
+    extend_in_parts(machine, draft, taps, context, layers, rows);
+    return;
+  }
+  for (const ContextRow& row : rows) {
+    if (pending->add(taps, row)) continue;
+    finish_context(machine, draft);
+    CHECK(pending->add(taps, row));
   }
 }
 

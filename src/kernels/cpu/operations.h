@@ -131,6 +131,8 @@ void head_sample(Machine& machine, CpuState& state, const Head& head,
 void draft_context(Machine& machine, CpuState& draft, const CpuState& target,
                    const DraftContext& context, std::span<const AttentionLayer> layers,
                    std::span<const ContextRow> rows);
+// What draft_context() has put off; before the draft's next step begins.
+void finish_context(Machine& machine, CpuState& draft);
 
 // The experts of one row, as ref::choose_experts; scratch: 2 * logits.size() floats.
 void choose_experts(const Vectors& vectors, std::span<const float> logits, const float* bias,

@@ -52,6 +52,13 @@ const float* CpuState::tap(int tap, int64_t row) const {
   return const_cast<CpuState*>(this)->tap(tap, row);
 }
 
+Taps CpuState::taps() const {
+  return {.first = taps_.data(),
+          .tap_stride = int64_t{shape().max_rows} * shape().hidden,
+          .hidden = shape().hidden,
+          .count = shape().taps};
+}
+
 Cache& CpuState::cache(int index, int window) {
   std::vector<Cache>& caches = window == 0 ? full_ : sliding_;
   CHECK(index >= 0 && index < static_cast<int>(caches.size()));

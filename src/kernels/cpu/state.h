@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/result.h"
 #include "kernels/cpu/cache.h"
+#include "kernels/cpu/pending_context.h"
 #include "kernels/cpu/rotations.h"
 #include "kernels/ops.h"
 #include "kernels/step.h"
@@ -43,6 +45,10 @@ class CpuState final : public State {
   float* residual(int64_t row) { return residual_.data() + row * shape().hidden; }
   float* tap(int tap, int64_t row);
   const float* tap(int tap, int64_t row) const;
+  Taps taps() const;
+
+  // Of a draft, from the first call of draft_context() on.
+  std::optional<PendingContext>& pending() { return pending_; }
 
   // StateShape::full[index] if window == 0, else StateShape::sliding[index].
   Cache& cache(int index, int window);
@@ -60,6 +66,7 @@ class CpuState final : public State {
   std::vector<float> residual_;  // [max_rows, hidden]
   std::vector<float> taps_;      // [taps, max_rows, hidden]
   Rotations rotations_;
+  std::optional<PendingContext> pending_;
   std::map<int, std::vector<RowTiles>> row_tiles_;  // by window, of this step
 };
 
