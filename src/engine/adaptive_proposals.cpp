@@ -16,8 +16,12 @@ constexpr int kTrialProposals = 2;
 constexpr int kTrialSteps = 2;           // not counting those whose proposals all stand
 constexpr double kKeepWhileIdle = 0.98;  // of an observation, each step without proposals
 constexpr int kMostPatience = 512;
-constexpr int kDeeperEvery = 32;  // steps with proposals of a request: one more
-constexpr int kPlainEvery = 128;  // steps: one without proposals
+constexpr int kDeeperEvery = 32;     // steps with proposals of a request: one more
+constexpr int kPlainEvery = 128;     // steps: one without proposals
+constexpr double kLostShare = 0.01;  // of all time
+constexpr double kFirstAccount = 8;  // steps without proposals
+constexpr double kMostAccount = 64;  // the same
+constexpr double kLongestStep = 2;   // times what was expected; beyond, something else ran
 
 int total(std::span<Drafting* const> requests) {
   return std::accumulate(requests.begin(), requests.end(), 0,
@@ -33,6 +37,10 @@ AdaptiveProposals::AdaptiveProposals(int most) : most_(most), acceptance_(kKeepO
 void AdaptiveProposals::choose(std::span<Drafting* const> requests, const Fixed& fixed,
                                int budget) {
   for (Drafting* request : requests) request->proposals_ = 0;
+  requests_ = static_cast<int>(requests.size());
+  plain_rows_ = fixed.rows + requests_;
+  plain_draft_rows_ = fixed.anchors > 0 ? fixed.anchors * (fixed.most_proposals + 1) : 0;
+  accepted_ = 0;
   if (requests.empty() || budget <= 0) return;
   if (!costs_.knows_target() || (fixed.anchors == 0 && since_plain_ >= kPlainEvery)) return;
   if (!costs_.knows_draft()) {
@@ -41,6 +49,7 @@ void AdaptiveProposals::choose(std::span<Drafting* const> requests, const Fixed&
     }
     return;
   }
+  if (opened_ && account_ < 0) return;
   choose_best(requests, fixed, budget);
   try_others(requests, budget);
 }
@@ -67,10 +76,9 @@ std::vector<AdaptiveProposals::Candidate> AdaptiveProposals::candidates(
 
 void AdaptiveProposals::choose_best(std::span<Drafting* const> requests, const Fixed& fixed,
                                     int budget) {
-  const int plain_rows = fixed.rows + static_cast<int>(requests.size());
-  const int fixed_draft_rows = fixed.anchors * (fixed.most_proposals + 1);
   double tokens = static_cast<double>(requests.size() + static_cast<size_t>(fixed.anchors));
-  double best = kLeastGain * tokens / (costs_.target(plain_rows) + costs_.draft(fixed_draft_rows));
+  double best =
+      kLeastGain * tokens / (costs_.target(plain_rows_) + costs_.draft(plain_draft_rows_));
   int best_count = 0;
   std::vector<Candidate> order = candidates(requests);
   order.resize(std::min(order.size(), static_cast<size_t>(budget)));
@@ -83,7 +91,7 @@ void AdaptiveProposals::choose_best(std::span<Drafting* const> requests, const F
     tokens += order[i].gain;
     const int count = static_cast<int>(i) + 1;
     const double rate =
-        tokens / (costs_.target(plain_rows + count) + costs_.draft(anchors * (deepest + 1)));
+        tokens / (costs_.target(plain_rows_ + count) + costs_.draft(anchors * (deepest + 1)));
     if (rate > best) {
       best = rate;
       best_count = count;
@@ -124,6 +132,7 @@ void AdaptiveProposals::observe(Drafting* request, int proposed, int accepted) {
   if (proposed == 0) return;
   acceptance_.observe(proposed, accepted);
   if (request == nullptr) return;
+  accepted_ += accepted;
   request->acceptance_.observe(proposed, accepted);
   if (request->trials_ == 0) return;
   if (accepted == proposed) {
@@ -140,6 +149,19 @@ void AdaptiveProposals::measure(const Times& times) {
   // The first draft after a pause also computes the context of the positions since the last one.
   if (drafts && drafted_) costs_.measure_draft(times.draft_rows, times.draft_seconds);
   drafted_ = drafts;
+  if (requests_ > 0 && costs_.knows_target() && costs_.knows_draft()) keep_account(times);
+}
+
+void AdaptiveProposals::keep_account(const Times& times) {
+  const double plain = costs_.target(plain_rows_) + costs_.draft(plain_draft_rows_);
+  if (!opened_) account_ = kFirstAccount * plain;
+  opened_ = true;
+  const double expected = costs_.target(times.target_rows) + costs_.draft(times.draft_rows);
+  const double took = std::min(times.draft_seconds + times.target_seconds, kLongestStep * expected);
+  account_ += kLostShare * took;
+  const bool proposed = times.target_rows > plain_rows_;
+  if (proposed) account_ += plain * (requests_ + accepted_) / requests_ - took;
+  account_ = std::min(account_, kMostAccount * plain);
 }
 
 }  // namespace lagoon::engine

@@ -30,6 +30,9 @@ class Drafting {
   int drafts_ = 0;                 // steps with proposals
 };
 
+// Whatever it tries is paid from an account: steps that took longer than their tokens would have
+// without proposals take from it, others add to it up to a limit, and so does a hundredth of all
+// time. While it is overdrawn nothing is proposed. So what is lost is little, whatever is measured.
 class AdaptiveProposals {
  public:
   // At most `most` proposals (at least 1) for a request.
@@ -67,12 +70,20 @@ class AdaptiveProposals {
   // The requests' numbers by what is known.
   void choose_best(std::span<Drafting* const> requests, const Fixed& fixed, int budget);
   void try_others(std::span<Drafting* const> requests, int budget);
+  void keep_account(const Times& times);
 
   int most_;
   StepCosts costs_;
   Acceptance acceptance_;  // of all requests
   int since_plain_ = 0;    // steps since one without proposals
   bool drafted_ = false;   // in the last step
+  double account_ = 0;     // seconds that may be lost
+  bool opened_ = false;    // the account
+  // The step under way: what it would be without proposals of those who name no number.
+  int requests_ = 0;
+  int plain_rows_ = 0;
+  int plain_draft_rows_ = 0;
+  int accepted_ = 0;  // so far, of those requests
 };
 
 }  // namespace lagoon::engine
