@@ -11,10 +11,11 @@
 namespace lagoon::kernels::cpu {
 namespace {
 
-// The kernel for FP32 activations, and the one for BF16 activations where that is another.
+// The kernel for FP32 activations, and those for BF16 activations where that is another.
 struct Kernels {
   ProductKernel floats = nullptr;
   ProductKernel dots = nullptr;
+  PairsKernel pairs = nullptr;
 };
 
 Kernels kernels_of(InstructionSet set) {
@@ -27,12 +28,12 @@ Kernels kernels_of(InstructionSet set) {
     case InstructionSet::kAvx512:
       return {product_avx512};
     case InstructionSet::kAvx512Bf16:
-      return {product_avx512, product_avx512bf16};
+      return {product_avx512, product_avx512bf16, pairs_avx512bf16};
 #elif defined(__aarch64__)
     case InstructionSet::kNeon:
       return {product_neon};
     case InstructionSet::kNeonBf16:
-      return {product_neon, product_neonbf16};
+      return {product_neon, product_neonbf16, pairs_neonbf16};
 #endif
     default:
       CHECK(false);
@@ -67,22 +68,17 @@ void copy_tail(const Product& product, float* tail) {
 }
 
 // Row r of x as pairs of BF16 numbers; false if BF16 cannot hold it.
-bool to_pairs(const Product& product, int r, uint32_t* pairs) {
+bool to_pairs(const Kernels& kernels, const Product& product, int r, uint32_t* pairs) {
   const float* x = product.x + r * product.x_stride;
-  uint32_t rounded = 0;
-  for (int64_t k = 0; k + 2 <= product.columns; k += 2) {
-    const auto first = std::bit_cast<uint32_t>(x[k]);
-    const auto second = std::bit_cast<uint32_t>(x[k + 1]);
-    rounded |= first | second;
-    pairs[k / 2] = first >> 16 | (second & 0xffff0000u);
-  }
-  std::fill(pairs + product.columns / 2, pairs + product.pairs_stride, 0);
+  const int64_t whole = product.columns / 2;
+  bool exact = kernels.pairs(x, whole, pairs);
+  std::fill(pairs + whole, pairs + product.pairs_stride, 0);
   if (product.columns % 2 != 0) {
     const auto last = std::bit_cast<uint32_t>(x[product.columns - 1]);
-    rounded |= last;
-    pairs[product.columns / 2] = last >> 16;
+    exact = exact && (last & 0xffffu) == 0;
+    pairs[whole] = last >> 16;
   }
-  return (rounded & 0xffffu) == 0;
+  return exact;
 }
 
 // Rows [begin, end) of a product.
@@ -103,7 +99,7 @@ void multiply_by_class(const Kernels& kernels, Product product) {
   uint32_t* pairs = scratch.get(product.m * product.pairs_stride);
   bool* exact = exact_scratch.get(product.m);
   for (int r = 0; r < product.m; ++r)
-    exact[r] = to_pairs(product, r, pairs + r * product.pairs_stride);
+    exact[r] = to_pairs(kernels, product, r, pairs + r * product.pairs_stride);
   product.x_pairs = pairs;
   for (int begin = 0; begin < product.m;) {
     int end = begin + 1;

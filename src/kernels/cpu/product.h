@@ -34,14 +34,19 @@ struct Product {
 
 using ProductKernel = void (*)(const Product& product);
 
+// `to` = the BF16 numbers of 2 * pairs values of x, two in 32 bits; false if BF16 cannot hold one.
+using PairsKernel = bool (*)(const float* x, int64_t pairs, uint32_t* to);
+
 void product_portable(const Product& product);
 #if defined(__x86_64__)
 void product_avx2(const Product& product);
 void product_avx512(const Product& product);
 void product_avx512bf16(const Product& product);
+bool pairs_avx512bf16(const float* x, int64_t pairs, uint32_t* to);
 #elif defined(__aarch64__)
 void product_neon(const Product& product);
 void product_neonbf16(const Product& product);
+bool pairs_neonbf16(const float* x, int64_t pairs, uint32_t* to);
 #endif
 
 }  // namespace lagoon::kernels::cpu

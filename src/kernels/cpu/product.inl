@@ -120,6 +120,11 @@ void multiply_panels(const Product& product, int64_t panel, int64_t panel_end) {
   }
 }
 
+// Whether weights lie as they are multiplied, so that there is nothing to decode.
+template <typename Steps, Format kFormat>
+constexpr bool kAsStored =
+    kFormat == Format::kFloat32 || (kFormat == Format::kBFloat16 && Steps::kSteps == 1);
+
 // A block of one panel, decoded: the weights of its steps, and the scales of kNVFP4.
 template <typename Isa, typename Steps>
 struct Decoded {
@@ -145,11 +150,17 @@ LAGOON_INLINE void decode(const std::byte* data, const Block& block, Decoded<Isa
   }
 }
 
+// What multiply_decoded() reads of a block.
+template <typename Steps>
+struct Weights {
+  const typename Steps::X* weights;
+  const float* scales;
+};
+
 // totals [kRows, 16] += the block times rows [row, row + kRows) of x.
 template <typename Isa, typename Steps, bool kScaled, int kRows>
-void multiply_decoded(const Product& product, const Decoded<Isa, Steps>& decoded,
-                      const Block& block, const PanelVectors<Isa>& scale, int64_t row,
-                      float* totals) {
+void multiply_decoded(const Product& product, const Weights<Steps>& decoded, const Block& block,
+                      const PanelVectors<Isa>& scale, int64_t row, float* totals) {
   const typename Steps::X* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = Steps::row(product, row + r, block);
   PanelVectors<Isa> chains[kRows];
@@ -185,7 +196,7 @@ void multiply_decoded(const Product& product, const Decoded<Isa, Steps>& decoded
 
 // The same for rows <= kRows.
 template <typename Isa, typename Steps, bool kScaled, int kRows>
-void multiply_decoded_rows(const Product& product, const Decoded<Isa, Steps>& decoded,
+void multiply_decoded_rows(const Product& product, const Weights<Steps>& decoded,
                            const Block& block, const PanelVectors<Isa>& scale, int64_t row,
                            int64_t rows, float* totals) {
   if constexpr (kRows > 0) {
@@ -213,13 +224,18 @@ void multiply_many_rows(const Product& product) {
       const std::byte* data = product.data + panel * product.panel_bytes;
       for (int64_t i = 0; i < rows * kPanelRows; ++i) totals[i] = 0;
       for_each_block<kFormat>(product, [&](const Block& block) __attribute__((always_inline)) {
-        decode<Isa, Steps, kFormat>(data + block.offset, block, decoded);
+        Weights<Steps> weights = {decoded.weights, decoded.scales};
+        if constexpr (kAsStored<Steps, kFormat>) {
+          weights.weights = reinterpret_cast<const typename Steps::X*>(data + block.offset);
+        } else {
+          decode<Isa, Steps, kFormat>(data + block.offset, block, decoded);
+        }
         const PanelVectors<Isa> scale = block_scale<Isa>(product, panel, block);
         for (int64_t part = 0; part < parts; ++part) {
           const int64_t begin = rows * part / parts;
           const int64_t end = rows * (part + 1) / parts;
           multiply_decoded_rows<Isa, Steps, kScaled, Isa::kDecodedRows>(
-              product, decoded, block, scale, first + begin, end - begin,
+              product, weights, block, scale, first + begin, end - begin,
               totals + begin * kPanelRows);
         }
       });
