@@ -12,13 +12,26 @@ struct Tiles {
   const std::byte* values[kBlockTiles];
 };
 
-// q . k of kHeads heads and the positions of kTiles tiles, in one pass over the dimensions.
-template <Element kElement, int kHeads, int kTiles>
+// Rows that are taken together: keys and values are read and decoded once for them. A query is a
+// head of a row; query i is head i % kHeads of row i / kHeads.
+template <int kHeads>
+constexpr int kRowsTogether = kHeads <= 2 || kLanes == 16 ? 2 : 1;
+
+// A query's place in q and out.
+template <int kHeads>
+LAGOON_INLINE int64_t place_of(const Attention& a, int query) {
+  return query / kHeads * a.row_stride + query % kHeads * a.dim;
+}
+
+// q . k of kRows * kHeads queries and the positions of kTiles tiles, in one pass over the
+// dimensions.
+template <Element kElement, int kHeads, int kRows, int kTiles>
 LAGOON_INLINE void multiply_keys(const Attention& a, const float* q, const std::byte* const* keys,
                                  float* scores) {
+  constexpr int kQueries = kRows * kHeads;
   constexpr int kPack = pack_of(kElement);
   constexpr int kBytes = 4 * kLanes;
-  Parts sums[kHeads][kTiles] = {};
+  Parts sums[kQueries][kTiles] = {};
   for (int64_t d = 0; d < a.dim; d += kPack) {
     Words words[kTiles][kVectors];
     for (int t = 0; t < kTiles; ++t) {
@@ -30,9 +43,9 @@ LAGOON_INLINE void multiply_keys(const Attention& a, const float* q, const std::
       for (int t = 0; t < kTiles; ++t) {
         for (int v = 0; v < kVectors; ++v) {
           const Floats key = element_of<kElement, kIndex>(words[t][v]);
-          for (int h = 0; h < kHeads; ++h) {
-            const Floats value = broadcast(q[h * a.dim + d + kIndex]);
-            sums[h][t].v[v] = multiply_add(key, value, sums[h][t].v[v]);
+          for (int i = 0; i < kQueries; ++i) {
+            const Floats value = broadcast(q[place_of<kHeads>(a, i) + d + kIndex]);
+            sums[i][t].v[v] = multiply_add(key, value, sums[i][t].v[v]);
           }
         }
       }
@@ -44,26 +57,27 @@ LAGOON_INLINE void multiply_keys(const Attention& a, const float* q, const std::
       add_dimension.template operator()<3>();
     }
   }
-  for (int h = 0; h < kHeads; ++h) {
+  for (int i = 0; i < kQueries; ++i) {
     for (int t = 0; t < kTiles; ++t) {
       for (int v = 0; v < kVectors; ++v) {
-        store(scores + h * kBlockPositions + t * kTilePositions + v * kLanes,
-              sums[h][t].v[v] * a.scale);
+        store(scores + i * kBlockPositions + t * kTilePositions + v * kLanes,
+              sums[i][t].v[v] * a.scale);
       }
     }
   }
 }
 
-// out_h = out_h * factors[h] + sum_p weights_hp v_p over positions [begin, end) of the block, in
-// order, for kDims vectors of dimensions from `dim`.
-template <Element kElement, int kHeads, int kDims>
+// out_i = out_i * factors[i] + sum_p weights_ip v_p over positions [begin, end) of the block, in
+// order, for kDims vectors of dimensions from `dim` and kRows * kHeads queries i.
+template <Element kElement, int kHeads, int kRows, int kDims>
 LAGOON_INLINE void add_values(const Attention& a, const Tiles& tiles, int begin, int end,
                               const float* weights, const float* factors, int64_t dim, float* out) {
+  constexpr int kQueries = kRows * kHeads;
   constexpr int kPack = pack_of(kElement);
-  Floats sums[kHeads][kDims];
-  for (int h = 0; h < kHeads; ++h) {
+  Floats sums[kQueries][kDims];
+  for (int q = 0; q < kQueries; ++q) {
     for (int i = 0; i < kDims; ++i) {
-      sums[h][i] = load(out + h * a.dim + dim + i * kLanes) * factors[h];
+      sums[q][i] = load(out + place_of<kHeads>(a, q) + dim + i * kLanes) * factors[q];
     }
   }
   // Those of the positions that fill a word which are in [first, last).
@@ -73,14 +87,15 @@ LAGOON_INLINE void add_values(const Attention& a, const Tiles& tiles, int begin,
         tiles.values[group / kGroups] + ((group % kGroups) * a.dim + dim) * int64_t{4};
     const auto add_position = [&]<int kIndex>() __attribute__((always_inline)) {
       if (kIndex < first || kIndex >= last) return;
-      Floats weight[kHeads];
-      for (int h = 0; h < kHeads; ++h) {
-        weight[h] = broadcast(weights[h * kBlockPositions + int64_t{group} * kPack + kIndex]);
+      Floats weight[kQueries];
+      for (int q = 0; q < kQueries; ++q) {
+        weight[q] = broadcast(weights[q * kBlockPositions + int64_t{group} * kPack + kIndex]);
       }
       for (int i = 0; i < kDims; ++i) {
-        const Floats value =
-            element_of<kElement, kIndex>(load_words(values + i * kLanes * 4));
-        for (int h = 0; h < kHeads; ++h) sums[h][i] = multiply_add(value, weight[h], sums[h][i]);
+        const Floats value = element_of<kElement, kIndex>(load_words(values + i * kLanes * 4));
+        for (int q = 0; q < kQueries; ++q) {
+          sums[q][i] = multiply_add(value, weight[q], sums[q][i]);
+        }
       }
     };
     add_position.template operator()<0>();
@@ -99,8 +114,10 @@ LAGOON_INLINE void add_values(const Attention& a, const Tiles& tiles, int begin,
   }
   for (; position + kPack <= end; position += kPack) add_group(position / kPack, 0, kPack);
   if (position < end) add_group(position / kPack, 0, end - position);
-  for (int h = 0; h < kHeads; ++h) {
-    for (int i = 0; i < kDims; ++i) store(out + h * a.dim + dim + i * kLanes, sums[h][i]);
+  for (int q = 0; q < kQueries; ++q) {
+    for (int i = 0; i < kDims; ++i) {
+      store(out + place_of<kHeads>(a, q) + dim + i * kLanes, sums[q][i]);
+    }
   }
 }
 
@@ -110,30 +127,42 @@ struct RowState {
   float sums[kMaxAttentionHeads][kParts];
 };
 
-// One row and the positions [begin, end) of a block, counted from its first.
-template <Element kElement, int kHeads>
-void attend_block(const Attention& a, const float* q, const Tiles& tiles, int begin, int end,
-                  RowState& state, float* out) {
-  alignas(64) float weights[kHeads * kBlockPositions];
-  const int first_tile = begin / kTilePositions;
-  const int end_tile = (end + kTilePositions - 1) / kTilePositions;
-  constexpr int kTilesAtOnce = kHeads <= 2 ? 2 : 1;
-  int tile = first_tile;
-  for (; tile + kTilesAtOnce <= end_tile; tile += kTilesAtOnce) {
-    multiply_keys<kElement, kHeads, kTilesAtOnce>(a, q, tiles.keys + tile,
-                                                  weights + tile * kTilePositions);
+// Positions [begin, end) of a block, counted from its first.
+struct Positions {
+  int begin = 0;
+  int end = 0;
+};
+
+// The same for all dimensions.
+template <Element kElement, int kHeads, int kRows>
+LAGOON_INLINE void add_all_values(const Attention& a, const Tiles& tiles, Positions seen,
+                                  const float* weights, const float* factors, float* out) {
+  if (seen.begin >= seen.end) return;
+  constexpr int kInRegisters = kLanes == 16 ? 4 : 3;  // queries with all dimension vectors
+  constexpr int64_t kDims = kHeads * kRows <= kInRegisters ? kDimVectors : kDimVectors / 2;
+  int64_t dim = 0;
+  for (; dim + kDims * kLanes <= a.dim; dim += kDims * kLanes) {
+    add_values<kElement, kHeads, kRows, kDims>(a, tiles, seen.begin, seen.end, weights, factors,
+                                               dim, out);
   }
-  for (; tile < end_tile; ++tile) {
-    multiply_keys<kElement, kHeads, 1>(a, q, tiles.keys + tile, weights + tile * kTilePositions);
+  for (; dim < a.dim; dim += kLanes) {
+    add_values<kElement, kHeads, kRows, 1>(a, tiles, seen.begin, seen.end, weights, factors, dim,
+                                           out);
   }
-  const int first = first_tile * kTilePositions;
-  const int last = end_tile * kTilePositions;
+}
+
+// Scores of a row's heads become weights, e to the power of their difference to the largest so far;
+// `factors` is what that makes of what was summed before.
+template <int kHeads>
+LAGOON_INLINE void weigh(Positions seen, float* weights, RowState& state, float* factors) {
+  const int first = seen.begin / kTilePositions * kTilePositions;
+  const int last = (seen.end + kTilePositions - 1) / kTilePositions * kTilePositions;
   constexpr float kUnseen = -__builtin_inff();
   float differences[kMaxAttentionHeads < kLanes ? kLanes : kMaxAttentionHeads] = {};
   for (int h = 0; h < kHeads; ++h) {
     float* row = weights + h * kBlockPositions;
-    for (int p = first; p < begin; ++p) row[p] = kUnseen;
-    for (int p = end; p < last; ++p) row[p] = kUnseen;
+    for (int p = first; p < seen.begin; ++p) row[p] = kUnseen;
+    for (int p = seen.end; p < last; ++p) row[p] = kUnseen;
     Floats largest = broadcast(kUnseen);
     for (int p = first; p < last; p += kLanes) largest = larger(largest, load(row + p));
     float lanes[kLanes];
@@ -143,9 +172,10 @@ void attend_block(const Attention& a, const float* q, const Tiles& tiles, int be
     differences[h] = state.largest[h] - of_row;
     state.largest[h] = of_row;
   }
-  float factors[kLanes];
-  store(factors, exponential(load(differences)));
+  float all[kLanes];
+  store(all, exponential(load(differences)));
   for (int h = 0; h < kHeads; ++h) {
+    factors[h] = all[h];
     float* row = weights + h * kBlockPositions;
     Parts sums;
     for (int v = 0; v < kVectors; ++v) sums.v[v] = load(state.sums[h] + v * kLanes) * factors[h];
@@ -158,13 +188,53 @@ void attend_block(const Attention& a, const float* q, const Tiles& tiles, int be
     }
     for (int v = 0; v < kVectors; ++v) store(state.sums[h] + v * kLanes, sums.v[v]);
   }
-  constexpr int64_t kDims = kHeads <= 3 ? kDimVectors : kDimVectors / 2;
-  int64_t dim = 0;
-  for (; dim + kDims * kLanes <= a.dim; dim += kDims * kLanes) {
-    add_values<kElement, kHeads, kDims>(a, tiles, begin, end, weights, factors, dim, out);
+}
+
+// kRows rows that follow each other and the positions of a block that each sees, at least one.
+template <Element kElement, int kHeads, int kRows>
+void attend_block(const Attention& a, const float* q, const Tiles& tiles, const Positions* seen,
+                  RowState* states, float* out) {
+  alignas(64) float weights[kRows * kHeads * kBlockPositions];
+  float factors[kRows * kHeads];
+  // A window begins and ends one position later for every row.
+  const int first_tile = seen[0].begin / kTilePositions;
+  const int end_tile = (seen[kRows - 1].end + kTilePositions - 1) / kTilePositions;
+  constexpr int kTilesAtOnce = kLanes == 16 || kHeads * kRows <= 2 ? 2 : 1;
+  int tile = first_tile;
+  for (; tile + kTilesAtOnce <= end_tile; tile += kTilesAtOnce) {
+    multiply_keys<kElement, kHeads, kRows, kTilesAtOnce>(a, q, tiles.keys + tile,
+                                                         weights + tile * kTilePositions);
   }
-  for (; dim < a.dim; dim += kLanes) {
-    add_values<kElement, kHeads, 1>(a, tiles, begin, end, weights, factors, dim, out);
+  for (; tile < end_tile; ++tile) {
+    multiply_keys<kElement, kHeads, kRows, 1>(a, q, tiles.keys + tile,
+                                              weights + tile * kTilePositions);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    weigh<kHeads>(seen[r], weights + r * kHeads * kBlockPositions, states[r], factors + r * kHeads);
+  }
+  if constexpr (kRows == 1) {
+    add_all_values<kElement, kHeads, 1>(a, tiles, seen[0], weights, factors, out);
+  } else {
+    static_assert(kRows == 2);
+    // What the first row alone sees, what both see, what the second alone sees: in order of
+    // position for each of them.
+    const Positions both = {seen[1].begin, seen[0].end};
+    const float* second_weights = weights + kHeads * kBlockPositions;
+    if (both.begin >= both.end) {
+      add_all_values<kElement, kHeads, 1>(a, tiles, seen[0], weights, factors, out);
+      add_all_values<kElement, kHeads, 1>(a, tiles, seen[1], second_weights, factors + kHeads,
+                                          out + a.row_stride);
+      return;
+    }
+    if (seen[0].begin < both.begin) {
+      add_all_values<kElement, kHeads, 1>(a, tiles, {seen[0].begin, both.begin}, weights, factors,
+                                          out);
+      for (int h = 0; h < kHeads; ++h) factors[h] = 1;
+    }
+    add_all_values<kElement, kHeads, 2>(a, tiles, both, weights, factors, out);
+    for (int h = 0; h < kHeads; ++h) factors[kHeads + h] = 1;
+    add_all_values<kElement, kHeads, 1>(a, tiles, {both.end, seen[1].end}, second_weights,
+                                        factors + kHeads, out + a.row_stride);
   }
 }
 
@@ -196,15 +266,31 @@ void attend_heads(const Attention& a, float* scratch) {
       tiles.keys[t] = a.keys + index * a.tile_stride;
       tiles.values[t] = a.values + index * a.tile_stride;
     }
-    for (int r = 0; r < a.rows; ++r) {
+    const auto seen_by = [&](int r) -> Positions {
       const int64_t position = a.position + r;
-      const int64_t seen = lowest_of(position);
-      if (position < block || seen >= block + kBlockPositions) continue;
-      const int64_t from = seen > block ? seen - block : 0;
-      const int64_t to =
-          position + 1 - block < kBlockPositions ? position + 1 - block : kBlockPositions;
-      attend_block<kElement, kHeads>(a, a.q + r * a.row_stride, tiles, static_cast<int>(from),
-                                     static_cast<int>(to), states[r], a.out + r * a.row_stride);
+      const int64_t from = lowest_of(position) - block;
+      const int64_t to = position + 1 - block;
+      return {static_cast<int>(from < 0                 ? 0
+                               : from < kBlockPositions ? from
+                                                        : kBlockPositions),
+              static_cast<int>(to < 0                 ? 0
+                               : to < kBlockPositions ? to
+                                                      : kBlockPositions)};
+    };
+    for (int r = 0; r < a.rows;) {
+      const Positions seen[] = {seen_by(r), seen_by(r + 1)};
+      const float* q = a.q + r * a.row_stride;
+      float* out = a.out + r * a.row_stride;
+      const auto any = [&](int i) { return seen[i].begin < seen[i].end; };
+      if constexpr (kRowsTogether<kHeads> == 2) {
+        if (r + 1 < a.rows && any(0) && any(1)) {
+          attend_block<kElement, kHeads, 2>(a, q, tiles, seen, states + r, out);
+          r += 2;
+          continue;
+        }
+      }
+      if (any(0)) attend_block<kElement, kHeads, 1>(a, q, tiles, seen, states + r, out);
+      ++r;
     }
   }
   for (int r = 0; r < a.rows; ++r) {
@@ -244,12 +330,18 @@ void attend(const Attention& a, float* scratch) {
 
 }  // namespace
 
-#define LAGOON_VECTORS                                                                       \
-  {                                                                                          \
-    .rms_norm = rms_norm, .norm_and_rotate = norm_and_rotate, .swiglu = swiglu,              \
-    .softplus = softplus, .sigmoid = sigmoid, .scale = scale, .scale_each = scale_each,      \
-    .add_scaled = add_scaled, .add = add, .argmax = argmax, .exponentials = exponentials,    \
-    .attend = attend                                                                         \
-  }
+#define LAGOON_VECTORS                 \
+  {.rms_norm = rms_norm,               \
+   .norm_and_rotate = norm_and_rotate, \
+   .swiglu = swiglu,                   \
+   .softplus = softplus,               \
+   .sigmoid = sigmoid,                 \
+   .scale = scale,                     \
+   .scale_each = scale_each,           \
+   .add_scaled = add_scaled,           \
+   .add = add,                         \
+   .argmax = argmax,                   \
+   .exponentials = exponentials,       \
+   .attend = attend}
 
 }  // namespace lagoon::kernels::cpu
