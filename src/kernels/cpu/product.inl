@@ -150,23 +150,26 @@ LAGOON_INLINE void decode(const std::byte* data, const Block& block, Decoded<Isa
   }
 }
 
-// What multiply_decoded() reads of a block.
+// What multiply_decoded() reads of a block of a panel; further panels lie `panel_step` on.
 template <typename Steps>
 struct Weights {
   const typename Steps::X* weights;
+  int64_t panel_step;
   const float* scales;
 };
 
-// totals [kRows, 16] += the block times rows [row, row + kRows) of x.
-template <typename Isa, typename Steps, bool kScaled, int kRows>
+// totals [kRows, kPanels, 16] += the block times rows [row, row + kRows) of x. With scales, kPanels
+// is 1.
+template <typename Isa, typename Steps, bool kScaled, int kRows, int kPanels>
 void multiply_decoded(const Product& product, const Weights<Steps>& decoded, const Block& block,
-                      const PanelVectors<Isa>& scale, int64_t row, float* totals) {
+                      const PanelVectors<Isa>* scale, int64_t row, float* totals) {
+  static_assert(kPanels == 1 || !kScaled);
   const typename Steps::X* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = Steps::row(product, row + r, block);
-  PanelVectors<Isa> chains[kRows];
+  PanelVectors<Isa> chains[kRows][kPanels];
   PanelVectors<Isa> sums[kRows];
   for (int r = 0; r < kRows; ++r) {
-    chains[r] = all<Isa>(0);
+    for (int p = 0; p < kPanels; ++p) chains[r][p] = all<Isa>(0);
     if constexpr (kScaled) sums[r] = all<Isa>(0);
   }
   const typename Steps::X* from = decoded.weights;
@@ -175,36 +178,43 @@ void multiply_decoded(const Product& product, const Weights<Steps>& decoded, con
   for (int64_t i = 0; i < steps;) {
     const int64_t end = kScaled ? i + kGroupColumns / 2 * Steps::kSteps : steps;
     for (; i < end; ++i, from += kPanelRows) {
-      const typename Steps::Weights w = Steps::load(from);
-      for (int r = 0; r < kRows; ++r) Steps::add(w, x[r][i], chains[r]);
+      typename Steps::Weights w[kPanels];
+      for (int p = 0; p < kPanels; ++p) w[p] = Steps::load(from + p * decoded.panel_step);
+      for (int r = 0; r < kRows; ++r) {
+        for (int p = 0; p < kPanels; ++p) Steps::add(w[p], x[r][i], chains[r][p]);
+      }
     }
     if constexpr (kScaled) {
       const PanelVectors<Isa> group = load_panel<Isa>(scales);
       scales += kPanelRows;
       for (int r = 0; r < kRows; ++r) {
-        multiply_add<Isa>(group, chains[r], sums[r]);
-        chains[r] = all<Isa>(0);
+        multiply_add<Isa>(group, chains[r][0], sums[r]);
+        chains[r][0] = all<Isa>(0);
       }
     }
   }
   for (int r = 0; r < kRows; ++r) {
-    PanelVectors<Isa> total = load_panel<Isa>(totals + r * kPanelRows);
-    multiply_add<Isa>(scale, kScaled ? sums[r] : chains[r], total);
-    store_panel<Isa>(totals + r * kPanelRows, total);
+    for (int p = 0; p < kPanels; ++p) {
+      float* at = totals + (r * kPanels + p) * kPanelRows;
+      PanelVectors<Isa> total = load_panel<Isa>(at);
+      multiply_add<Isa>(scale[p], kScaled ? sums[r] : chains[r][p], total);
+      store_panel<Isa>(at, total);
+    }
   }
 }
 
 // The same for rows <= kRows.
-template <typename Isa, typename Steps, bool kScaled, int kRows>
+template <typename Isa, typename Steps, bool kScaled, int kRows, int kPanels>
 void multiply_decoded_rows(const Product& product, const Weights<Steps>& decoded,
-                           const Block& block, const PanelVectors<Isa>& scale, int64_t row,
+                           const Block& block, const PanelVectors<Isa>* scale, int64_t row,
                            int64_t rows, float* totals) {
   if constexpr (kRows > 0) {
     if (rows == kRows) {
-      multiply_decoded<Isa, Steps, kScaled, kRows>(product, decoded, block, scale, row, totals);
+      multiply_decoded<Isa, Steps, kScaled, kRows, kPanels>(product, decoded, block, scale, row,
+                                                            totals);
     } else {
-      multiply_decoded_rows<Isa, Steps, kScaled, kRows - 1>(product, decoded, block, scale, row,
-                                                            rows, totals);
+      multiply_decoded_rows<Isa, Steps, kScaled, kRows - 1, kPanels>(product, decoded, block, scale,
+                                                                     row, rows, totals);
     }
   }
 }
@@ -212,37 +222,56 @@ void multiply_decoded_rows(const Product& product, const Weights<Steps>& decoded
 // Rows whose totals of one panel stay in the first-level cache: weights are read once for so many.
 constexpr int64_t kRowsAtOnce = 96;
 
+// Rows [first, first + rows) of kPanels panels; `totals` and `decoded` are scratch.
+template <typename Isa, typename Steps, Format kFormat, int kPanels>
+LAGOON_INLINE void multiply_many(const Product& product, int64_t first, int64_t rows, int64_t panel,
+                                 float* totals, Decoded<Isa, Steps>& decoded) {
+  constexpr bool kScaled = kFormat == Format::kNVFP4;
+  constexpr int kRows = kPanels == 1 ? Isa::kDecodedRows : Isa::kDecodedRows * 2 / 3;
+  constexpr auto kBytes = static_cast<int64_t>(sizeof(typename Steps::X));
+  const int64_t parts = (rows + kRows - 1) / kRows;
+  const std::byte* data = product.data + panel * product.panel_bytes;
+  for (int64_t i = 0; i < rows * kPanels * kPanelRows; ++i) totals[i] = 0;
+  for_each_block<kFormat>(product, [&](const Block& block) __attribute__((always_inline)) {
+    Weights<Steps> weights = {decoded.weights, product.panel_bytes / kBytes, decoded.scales};
+    if constexpr (kAsStored<Steps, kFormat>) {
+      weights.weights = reinterpret_cast<const typename Steps::X*>(data + block.offset);
+    } else {
+      decode<Isa, Steps, kFormat>(data + block.offset, block, decoded);
+    }
+    PanelVectors<Isa> scale[kPanels];
+    for (int p = 0; p < kPanels; ++p) scale[p] = block_scale<Isa>(product, panel + p, block);
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = rows * part / parts;
+      const int64_t end = rows * (part + 1) / parts;
+      multiply_decoded_rows<Isa, Steps, kScaled, kRows, kPanels>(
+          product, weights, block, scale, first + begin, end - begin,
+          totals + begin * kPanels * kPanelRows);
+    }
+  });
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int p = 0; p < kPanels; ++p) {
+      write_outputs<Isa, kFormat>(product, panel + p, first + r,
+                                  load_panel<Isa>(totals + (r * kPanels + p) * kPanelRows));
+    }
+  }
+}
+
 template <typename Isa, typename Steps, Format kFormat>
 void multiply_many_rows(const Product& product) {
-  constexpr bool kScaled = kFormat == Format::kNVFP4;
-  alignas(64) float totals[kRowsAtOnce * kPanelRows];
+  // Two panels use a value of x twice that is spread over a vector once, where registers are wide
+  // enough for the sums of both.
+  constexpr int kPanels = kAsStored<Steps, kFormat> && Isa::kLanes == kPanelRows ? 2 : 1;
+  alignas(64) float totals[kRowsAtOnce * kPanels * kPanelRows];
   Decoded<Isa, Steps> decoded;
   for (int64_t first = 0; first < product.m; first += kRowsAtOnce) {
     const int64_t rows = product.m - first < kRowsAtOnce ? product.m - first : kRowsAtOnce;
-    const int64_t parts = (rows + Isa::kDecodedRows - 1) / Isa::kDecodedRows;
-    for (int64_t panel = product.panel_begin; panel < product.panel_end; ++panel) {
-      const std::byte* data = product.data + panel * product.panel_bytes;
-      for (int64_t i = 0; i < rows * kPanelRows; ++i) totals[i] = 0;
-      for_each_block<kFormat>(product, [&](const Block& block) __attribute__((always_inline)) {
-        Weights<Steps> weights = {decoded.weights, decoded.scales};
-        if constexpr (kAsStored<Steps, kFormat>) {
-          weights.weights = reinterpret_cast<const typename Steps::X*>(data + block.offset);
-        } else {
-          decode<Isa, Steps, kFormat>(data + block.offset, block, decoded);
-        }
-        const PanelVectors<Isa> scale = block_scale<Isa>(product, panel, block);
-        for (int64_t part = 0; part < parts; ++part) {
-          const int64_t begin = rows * part / parts;
-          const int64_t end = rows * (part + 1) / parts;
-          multiply_decoded_rows<Isa, Steps, kScaled, Isa::kDecodedRows>(
-              product, weights, block, scale, first + begin, end - begin,
-              totals + begin * kPanelRows);
-        }
-      });
-      for (int64_t r = 0; r < rows; ++r) {
-        write_outputs<Isa, kFormat>(product, panel, first + r,
-                                    load_panel<Isa>(totals + r * kPanelRows));
-      }
+    int64_t panel = product.panel_begin;
+    for (; panel + kPanels <= product.panel_end; panel += kPanels) {
+      multiply_many<Isa, Steps, kFormat, kPanels>(product, first, rows, panel, totals, decoded);
+    }
+    for (; panel < product.panel_end; ++panel) {
+      multiply_many<Isa, Steps, kFormat, 1>(product, first, rows, panel, totals, decoded);
     }
   }
 }
