@@ -150,27 +150,29 @@ LAGOON_INLINE void decode(const std::byte* data, const Block& block, Decoded<Isa
   }
 }
 
-// What multiply_decoded() reads of a block of a panel; further panels lie `panel_step` on.
+// What multiply_decoded() reads of a block of a panel; those of further panels lie `panel_step` and
+// `scale_step` on.
 template <typename Steps>
 struct Weights {
   const typename Steps::X* weights;
   int64_t panel_step;
   const float* scales;
+  int64_t scale_step;
 };
 
-// totals [kRows, kPanels, 16] += the block times rows [row, row + kRows) of x. With scales, kPanels
-// is 1.
+// totals [kRows, kPanels, 16] += the block times rows [row, row + kRows) of x.
 template <typename Isa, typename Steps, bool kScaled, int kRows, int kPanels>
 void multiply_decoded(const Product& product, const Weights<Steps>& decoded, const Block& block,
                       const PanelVectors<Isa>* scale, int64_t row, float* totals) {
-  static_assert(kPanels == 1 || !kScaled);
   const typename Steps::X* x[kRows];
   for (int r = 0; r < kRows; ++r) x[r] = Steps::row(product, row + r, block);
   PanelVectors<Isa> chains[kRows][kPanels];
-  PanelVectors<Isa> sums[kRows];
+  PanelVectors<Isa> sums[kRows][kPanels];
   for (int r = 0; r < kRows; ++r) {
-    for (int p = 0; p < kPanels; ++p) chains[r][p] = all<Isa>(0);
-    if constexpr (kScaled) sums[r] = all<Isa>(0);
+    for (int p = 0; p < kPanels; ++p) {
+      chains[r][p] = all<Isa>(0);
+      if constexpr (kScaled) sums[r][p] = all<Isa>(0);
+    }
   }
   const typename Steps::X* from = decoded.weights;
   const float* scales = decoded.scales;
@@ -185,19 +187,21 @@ void multiply_decoded(const Product& product, const Weights<Steps>& decoded, con
       }
     }
     if constexpr (kScaled) {
-      const PanelVectors<Isa> group = load_panel<Isa>(scales);
-      scales += kPanelRows;
-      for (int r = 0; r < kRows; ++r) {
-        multiply_add<Isa>(group, chains[r][0], sums[r]);
-        chains[r][0] = all<Isa>(0);
+      for (int p = 0; p < kPanels; ++p) {
+        const PanelVectors<Isa> group = load_panel<Isa>(scales + p * decoded.scale_step);
+        for (int r = 0; r < kRows; ++r) {
+          multiply_add<Isa>(group, chains[r][p], sums[r][p]);
+          chains[r][p] = all<Isa>(0);
+        }
       }
+      scales += kPanelRows;
     }
   }
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) {
       float* at = totals + (r * kPanels + p) * kPanelRows;
       PanelVectors<Isa> total = load_panel<Isa>(at);
-      multiply_add<Isa>(scale[p], kScaled ? sums[r] : chains[r][p], total);
+      multiply_add<Isa>(scale[p], kScaled ? sums[r][p] : chains[r][p], total);
       store_panel<Isa>(at, total);
     }
   }
@@ -222,22 +226,31 @@ void multiply_decoded_rows(const Product& product, const Weights<Steps>& decoded
 // Rows whose totals of one panel stay in the first-level cache: weights are read once for so many.
 constexpr int64_t kRowsAtOnce = 96;
 
-// Rows [first, first + rows) of kPanels panels; `totals` and `decoded` are scratch.
+// Rows [first, first + rows) of kPanels panels; `totals` and `decoded` [kPanels] are scratch.
 template <typename Isa, typename Steps, Format kFormat, int kPanels>
 LAGOON_INLINE void multiply_many(const Product& product, int64_t first, int64_t rows, int64_t panel,
-                                 float* totals, Decoded<Isa, Steps>& decoded) {
+                                 float* totals, Decoded<Isa, Steps>* decoded) {
   constexpr bool kScaled = kFormat == Format::kNVFP4;
-  constexpr int kRows = kPanels == 1 ? Isa::kDecodedRows : Isa::kDecodedRows * 2 / 3;
+  // As many sums as registers hold; with scales there are two for each output.
+  constexpr int kRows = kPanels == 1 ? Isa::kDecodedRows
+                        : kScaled    ? Isa::kDecodedRows / 2
+                                     : Isa::kDecodedRows * 2 / 3;
   constexpr auto kBytes = static_cast<int64_t>(sizeof(typename Steps::X));
   const int64_t parts = (rows + kRows - 1) / kRows;
   const std::byte* data = product.data + panel * product.panel_bytes;
   for (int64_t i = 0; i < rows * kPanels * kPanelRows; ++i) totals[i] = 0;
   for_each_block<kFormat>(product, [&](const Block& block) __attribute__((always_inline)) {
-    Weights<Steps> weights = {decoded.weights, product.panel_bytes / kBytes, decoded.scales};
+    Weights<Steps> weights;
     if constexpr (kAsStored<Steps, kFormat>) {
-      weights.weights = reinterpret_cast<const typename Steps::X*>(data + block.offset);
+      weights = {reinterpret_cast<const typename Steps::X*>(data + block.offset),
+                 product.panel_bytes / kBytes, nullptr, 0};
     } else {
-      decode<Isa, Steps, kFormat>(data + block.offset, block, decoded);
+      for (int p = 0; p < kPanels; ++p) {
+        decode<Isa, Steps, kFormat>(data + p * product.panel_bytes + block.offset, block,
+                                    decoded[p]);
+      }
+      weights = {decoded->weights, sizeof *decoded / kBytes, decoded->scales,
+                 sizeof *decoded / sizeof(float)};
     }
     PanelVectors<Isa> scale[kPanels];
     for (int p = 0; p < kPanels; ++p) scale[p] = block_scale<Isa>(product, panel + p, block);
@@ -261,9 +274,9 @@ template <typename Isa, typename Steps, Format kFormat>
 void multiply_many_rows(const Product& product) {
   // Two panels use a value of x twice that is spread over a vector once, where registers are wide
   // enough for the sums of both.
-  constexpr int kPanels = kAsStored<Steps, kFormat> && Isa::kLanes == kPanelRows ? 2 : 1;
+  constexpr int kPanels = Isa::kLanes == kPanelRows ? 2 : 1;
   alignas(64) float totals[kRowsAtOnce * kPanels * kPanelRows];
-  Decoded<Isa, Steps> decoded;
+  Decoded<Isa, Steps> decoded[kPanels];
   for (int64_t first = 0; first < product.m; first += kRowsAtOnce) {
     const int64_t rows = product.m - first < kRowsAtOnce ? product.m - first : kRowsAtOnce;
     int64_t panel = product.panel_begin;
