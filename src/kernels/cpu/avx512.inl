@@ -22,6 +22,7 @@ struct Avx512 {
   static constexpr int panels_with(Format format, int rows) {
     if (format == Format::kNVFP4) return rows <= 2 ? 4 : rows == 3 ? 2 : 1;
     if (rows == 1 && format != Format::kFP8) return 8;
+    if (rows <= 4 && format == Format::kBFloat16) return 4;
     return rows <= 2 ? 4 : rows <= 5 ? 2 : 1;
   }
 

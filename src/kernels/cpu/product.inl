@@ -43,6 +43,9 @@ template <typename Isa, typename Steps, Format kFormat, int kRows, int kPanels>
 void multiply_few(const Product& product, int64_t panel, int64_t row) {
   constexpr bool kScaled = kFormat == Format::kNVFP4;  // group by group
   constexpr int64_t kChunkBytes = code_bytes(kFormat, kChunkColumns);
+  // Few panels are few streams of memory: those of the next pass are asked for meanwhile. One row
+  // takes so many panels of large numbers at a time that the next would push them out of the cache.
+  constexpr bool kFetchAhead = kRows > 1 || kFormat == Format::kNVFP4 || kFormat == Format::kFP8;
   PanelVectors<Isa> totals[kRows][kPanels];
   for (int r = 0; r < kRows; ++r) {
     for (int p = 0; p < kPanels; ++p) totals[r][p] = all<Isa>(0);
@@ -64,6 +67,11 @@ void multiply_few(const Product& product, int64_t panel, int64_t row) {
       }
       for (int chunk = 0; chunk < kGroupColumns; chunk += kChunkColumns) {
         for (int p = 0; p < kPanels; ++p) {
+          if constexpr (kFetchAhead) {
+            for (int64_t line = 0; line < kChunkBytes; line += 64) {
+              __builtin_prefetch(codes + (p + kPanels) * product.panel_bytes + line);
+            }
+          }
           use_chunk<Isa, Steps, kFormat>(
               codes + p * product.panel_bytes,
               [&](int i, const typename Steps::Weights& w) __attribute__((always_inline)) {
