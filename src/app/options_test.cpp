@@ -222,6 +222,22 @@ TEST(CommandLine, OptionsThatHaveNothingToActOn) {
               HasSubstr("--seed acts on weights"));
 }
 
+TEST(CommandLine, ANumberOfProposalsThatIsChosen) {
+  const auto command = parse({"bench", "m", "--speculative-config", kDraft, "--k", "0,auto,3"});
+  ASSERT_TRUE(command.ok()) << command.error().message;
+  EXPECT_EQ(std::get<BenchOptions>(*command).proposals,
+            (std::vector<int>{0, ModelOptions::kAdaptive, 3}));
+  EXPECT_THAT(error({"bench", "m", "--k", "auto"}), HasSubstr("add --speculative-config"));
+  EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", "auto",
+                     "--synthetic-acceptance", ".5"}),
+              HasSubstr("--k auto chooses by what the target accepts"));
+  for (const char* wrong : {"automatic", "auto,", "3,,auto", "-1", "-2"}) {
+    EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", wrong}),
+                HasSubstr("--k"))
+        << wrong;
+  }
+}
+
 TEST(CommandLine, RatesOfSyntheticAcceptance) {
   EXPECT_THAT(
       error({"bench", "m", "--speculative-config", kDraft, "--synthetic-acceptance", ".5,.6"}),

@@ -49,6 +49,17 @@ acceptance by position, k 6, streams 2: 0.88 0.69
 )");
 }
 
+TEST(Report, ANumberThatIsChosen) {
+  Report made;
+  made.rows = {row(kAdaptive), row(kAsSetUp)};
+  const std::string table = to_table(made);
+  EXPECT_THAT(table, HasSubstr("\nauto        2 "));
+  EXPECT_THAT(table, HasSubstr("\n   -        2 "));
+  const Json json = Json::parse(to_json(made));
+  EXPECT_EQ(json["rows"][0]["k"], "auto");
+  EXPECT_TRUE(json["rows"][1]["k"].is_null());
+}
+
 TEST(Report, WhatIsSyntheticIsSaid) {
   Report made = report();
   made.rows[1].synthetic = true;

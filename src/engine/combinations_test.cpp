@@ -29,7 +29,7 @@ constexpr int kSlots = 8;
 // the processors: one is quicker there. model/exactness_test.cpp varies their number.
 constexpr int kThreads = 1;
 constexpr int kMaxTokens = 20;
-constexpr int kProposals[] = {0, 1, 3, 6, 15};
+constexpr int kProposals[] = {0, 1, 3, 6, 15, -1};  // -1: as the engine chooses
 constexpr int kBatches[] = {1, 2, 4, 8};
 constexpr int kChunks[] = {256, 7, 64};
 constexpr CacheType kCacheTypes[] = {CacheType::kActivations, CacheType::kFP8};
@@ -129,7 +129,10 @@ class Combinations : public ::testing::Test {
     if (setting.pool_tokens > 0) options.max_length = setting.pool_tokens;
     auto model = model::load(target, &draft, *rig.backend, options).value();
     rig.engine = Engine::start(std::move(model), test_tokenizer(), *rig.metrics, "pair",
-                               {.prefill_rows = setting.chunk, .max_prefill_stall = 1e9});
+                               {.proposals = 7,
+                                .adaptive_proposals = true,
+                                .prefill_rows = setting.chunk,
+                                .max_prefill_stall = 1e9});
     return *rig.engine;
   }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "kernels/cpu/pending_context.h"
 #include "kernels/step.h"
 #include "model/laguna.h"
 #include "plan/vllm_kv.h"
@@ -99,6 +100,10 @@ std::vector<MemoryPlan::Item> fixed_items(const Demand& demand, const Machine& m
     const kernels::StateShape shape = model::draft_state_shape(*draft, demand.slots);
     rings += ring_bytes(shape, 2, demand.layout);
     rows += row_bytes(shape);
+    if (demand.layout == Layout::kCpu) {
+      rows += kernels::cpu::PendingContext::bytes(
+          draft->window, demand.slots, static_cast<int>(draft->tap_layers.size()), target.hidden);
+    }
     items.push_back(
         {"draft", demand.draft_weights.packed_bytes(demand.layout),
          fmt::format("{} tensors, {:.2f} GB stored", grouped(demand.draft_weights.tensors()),

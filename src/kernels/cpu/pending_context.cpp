@@ -11,29 +11,39 @@ constexpr int64_t kMostBytes = int64_t{64} << 20;
 constexpr int64_t kMostSequenceBytes = int64_t{4} << 20;
 constexpr int64_t kFewestRows = 4;
 
-// Positions that a row of some layer sees besides its own.
-int64_t reach(std::span<const AttentionLayer> layers) {
-  int64_t most = 1;
-  for (const AttentionLayer& layer : layers) {
-    most = std::max(most, int64_t{layer.window} - 1);
-  }
-  return most;
+// Positions that a row sees besides its own.
+int64_t reach_of(int window) {
+  return std::max(1, window - 1);
 }
 
-int64_t capacity(int64_t reach, int sequences, const Taps& taps) {
-  const int64_t row_bytes = taps.count * taps.hidden * static_cast<int64_t>(sizeof(float));
-  const int64_t rows = std::min(kMostSequenceBytes, kMostBytes / sequences) / row_bytes;
-  return std::min(std::max(rows, kFewestRows), reach);
+int widest(std::span<const AttentionLayer> layers) {
+  int window = 0;
+  for (const AttentionLayer& layer : layers) window = std::max(window, layer.window);
+  return window;
+}
+
+int64_t row_bytes(int taps, int64_t hidden) {
+  return taps * hidden * static_cast<int64_t>(sizeof(float));
+}
+
+int64_t capacity_of(int window, int sequences, int taps, int64_t hidden) {
+  const int64_t rows =
+      std::min(kMostSequenceBytes, kMostBytes / sequences) / row_bytes(taps, hidden);
+  return std::min(std::max(rows, kFewestRows), reach_of(window));
 }
 
 }  // namespace
+
+int64_t PendingContext::bytes(int window, int sequences, int taps, int64_t hidden) {
+  return sequences * capacity_of(window, sequences, taps, hidden) * row_bytes(taps, hidden);
+}
 
 PendingContext::PendingContext(const DraftContext& context, std::span<const AttentionLayer> layers,
                                int sequences, const Taps& taps)
     : context_(&context),
       layers_(layers),
-      capacity_(capacity(reach(layers), sequences, taps)),
-      drops_(capacity_ == reach(layers)),
+      capacity_(capacity_of(widest(layers), sequences, taps.count, taps.hidden)),
+      drops_(capacity_ == reach_of(widest(layers))),
       positions_(static_cast<size_t>(sequences)) {
   const int64_t tap_stride = sequences * capacity_ * taps.hidden;
   memory_ = std::make_unique_for_overwrite<float[]>(static_cast<size_t>(taps.count * tap_stride));

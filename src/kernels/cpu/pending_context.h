@@ -26,6 +26,9 @@ struct Taps {
 
 class PendingContext {
  public:
+  // Most memory of the copies, for layers whose widest window is `window`.
+  static int64_t bytes(int window, int sequences, int taps, int64_t hidden);
+
   // Of the context of `layers`, for `sequences` sequences and rows with `taps`. Takes address space
   // for copies; memory as they are used, 64 MiB at most but for very many sequences.
   PendingContext(const DraftContext& context, std::span<const AttentionLayer> layers, int sequences,
