@@ -11,17 +11,17 @@ namespace {
 constexpr double kKeepOfAll = 0.995;
 constexpr double kFirstGuess = 0.7;  // of a proposal, before anything was observed
 constexpr int kFirstProposals = 3;   // while the draft is not measured yet
-constexpr double kLeastGain = 1.02;  // below, what is measured cannot tell it from none
+constexpr double kLeastGain = 1.03;  // below, what is measured cannot tell it from none
 constexpr int kTrialProposals = 2;
 constexpr int kTrialSteps = 2;           // not counting those whose proposals all stand
 constexpr double kKeepWhileIdle = 0.98;  // of an observation, each step without proposals
 constexpr int kMostPatience = 512;
-constexpr int kDeeperEvery = 32;     // steps with proposals of a request: one more
-constexpr int kPlainEvery = 128;     // steps: one without proposals
-constexpr double kLostShare = 0.01;  // of all time
-constexpr double kFirstAccount = 8;  // steps without proposals
-constexpr double kMostAccount = 64;  // the same
-constexpr double kLongestStep = 2;   // times what was expected; beyond, something else ran
+constexpr int kDeeperEvery = 32;      // steps with proposals of a request: one more
+constexpr int kPlainEvery = 128;      // steps: one without proposals
+constexpr double kLostShare = 0.005;  // of all time
+constexpr double kFirstAccount = 6;   // steps without proposals
+constexpr double kMostAccount = 64;   // the same
+constexpr double kLongestStep = 2;    // times what was expected; beyond, something else ran
 
 int total(std::span<Drafting* const> requests) {
   return std::accumulate(requests.begin(), requests.end(), 0,

@@ -31,7 +31,7 @@ class Drafting {
 };
 
 // Whatever it tries is paid from an account: steps that took longer than their tokens would have
-// without proposals take from it, others add to it up to a limit, and so does a hundredth of all
+// without proposals take from it, others add to it up to a limit, and so does half a percent of all
 // time. While it is overdrawn nothing is proposed. So what is lost is little, whatever is measured.
 class AdaptiveProposals {
  public:
