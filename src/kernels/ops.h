@@ -52,6 +52,21 @@ struct HostMatrix {
   float global_scale = 1;  // kNVFP4: a divisor
 };
 
+// A matrix of random numbers (numeric/random_numbers.h): rows [first_row, first_row + rows) of a
+// larger one. Element i of that, row after row, is
+//   kBFloat16   scale * values.normal(i), rounded
+//   kNVFP4      code random_e2m1_codes(values.word(i / 8)), from the low end, i % 8; its block's
+//               scale scales.block_scale(i / 16), the global scale `scale`
+struct RandomMatrix {
+  Format format = Format::kBFloat16;
+  int64_t rows = 0;
+  int64_t columns = 0;  // kNVFP4: a multiple of 16
+  int64_t first_row = 0;
+  uint64_t values = 0;  // the key of its numbers
+  uint64_t scales = 0;  // kNVFP4: of its scales
+  float scale = 1;
+};
+
 // A matrix in the backend's own layout.
 class PackedWeight {
  public:
@@ -294,6 +309,12 @@ class Backend {
 
   // Copies a matrix into the backend's layout.
   virtual Result<Weight> prepare(const HostMatrix& matrix) = 0;
+  // Makes a matrix where it will lie; null where the backend makes none, or none of this format:
+  // then its bytes are made by the caller, for prepare(). Error: no memory.
+  virtual Result<Weight> prepare_random(const RandomMatrix& matrix) {
+    static_cast<void>(matrix);
+    return Weight();
+  }
   virtual Result<std::unique_ptr<State>> allocate(const StateShape& shape) = 0;
 
   // Takes all memory that steps of these layers need, whatever their shapes, so that they take none

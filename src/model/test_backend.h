@@ -13,7 +13,7 @@
 namespace lagoon::model::testing {
 
 // Another backend; taps of the target and logits of its draft can be read.
-class WatchedBackend final : public kernels::Backend {
+class WatchedBackend : public kernels::Backend {
  public:
   explicit WatchedBackend(std::unique_ptr<kernels::Backend> backend)
       : backend_(std::move(backend)) {}

@@ -34,6 +34,12 @@ class CudaBackend final : public Backend {
     return weight;
   }
 
+  Result<Weight> prepare_random(const RandomMatrix& matrix) override {
+    finish_step();
+    LAGOON_ASSIGN(Weight weight, Matrix::make(*device_, matrix));
+    return weight;
+  }
+
   Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
     finish_step();
     LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));

@@ -36,6 +36,19 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
           int64_t rows, const MatrixView& matrix, uint8_t* packed, uint8_t* packed_scales,
           int32_t* flag);
 
+// What kernels::RandomMatrix says, of BF16 and NVFP4.
+struct RandomView {
+  Packing packing = Packing::kBFloat16;
+  int64_t columns = 0;
+  uint64_t values = 0;  // keys
+  uint64_t scales = 0;
+  float scale = 1;
+};
+// Rows [first_row, first_row + rows) in checkpoint order: `values` as they are stored, `scales` of
+// NVFP4.
+void make_random(Stream stream, const RandomView& random, int64_t first_row, int64_t rows,
+                 uint8_t* values, uint8_t* scales);
+
 // out[r] = row ids[r] of the matrix, [rows, columns] in FP32.
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out);
