@@ -325,6 +325,14 @@ class Backend {
     return {};
   }
 
+  // For timing: fills key and value caches with random numbers, about as large as keys and values
+  // are and none a NaN, as if all positions had been computed. False where a backend does not.
+  virtual bool randomize_caches(State& state, uint64_t key) {
+    static_cast<void>(state);
+    static_cast<void>(key);
+    return false;
+  }
+
   // Begins a step: takes over rows and page tables, resolving proposals to tokens.
   virtual void begin(State& state, const Batch& batch) = 0;
   // residual = rows of the table [vocab, hidden].
@@ -360,9 +368,12 @@ class Backend {
 
   // What the device has; none where it shares the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
-  // Bytes per second that the device's memory copies, read and written together, measured now; none
-  // where computing reads the host's memory.
-  virtual std::optional<double> measure_read_rate() { return std::nullopt; }
+  // Bytes per second that the device's memory copies, read and written together, measured now by
+  // copying so many; none where computing reads the host's memory, or where so much is not free.
+  virtual std::optional<double> measure_read_rate(int64_t bytes) {
+    static_cast<void>(bytes);
+    return std::nullopt;
+  }
 
   // For tests: tap i of row r of the last step, [hidden].
   virtual void read_tap(const State& state, int tap, int row, std::span<float> out) const = 0;

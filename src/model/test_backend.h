@@ -52,6 +52,9 @@ class WatchedBackend : public kernels::Backend {
   Result<void> reserve(kernels::State& state, const kernels::Layers& layers) override {
     return backend_->reserve(state, layers);
   }
+  bool randomize_caches(kernels::State& state, uint64_t key) override {
+    return backend_->randomize_caches(state, key);
+  }
   void begin(kernels::State& state, const kernels::Batch& batch) override {
     backend_->begin(state, batch);
   }

@@ -42,6 +42,12 @@ struct RandomNumbers {
   LAGOON_EVERYWHERE constexpr uint8_t block_scale(uint64_t index) const {
     return static_cast<uint8_t>(0x6cu + word(index) % 16);
   }
+  // An e4m3 code of either sign for 16 to 240: what keys and values of a few units are with a scale
+  // of 1/64.
+  LAGOON_EVERYWHERE constexpr uint8_t cache_code(uint64_t index) const {
+    const uint64_t x = word(index);
+    return static_cast<uint8_t>((0x58u + x % 32) | (x >> 63) << 7);
+  }
 };
 
 // An e2m1 code for 8 random bits. Of 128 magnitudes 10 20 19 17 21 20 15 6 are 0 .5 1 1.5 2 3 4 6:

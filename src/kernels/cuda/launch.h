@@ -49,6 +49,9 @@ struct RandomView {
 void make_random(Stream stream, const RandomView& random, int64_t first_row, int64_t rows,
                  uint8_t* values, uint8_t* scales);
 
+// `count` keys or values of a cache: e4m3 codes, or about N(0, 1) in BF16.
+void random_cache(Stream stream, uint64_t key, bool fp8, int64_t count, uint8_t* out);
+
 // out[r] = row ids[r] of the matrix, [rows, columns] in FP32.
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out);

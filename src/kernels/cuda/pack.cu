@@ -91,6 +91,19 @@ __global__ void random_scales_kernel(uint64_t key, int64_t first, int64_t count,
   }
 }
 
+__global__ void random_cache_kernel(uint64_t key, bool fp8, int64_t count, uint8_t* out) {
+  const numeric::RandomNumbers numbers{key};
+  for (int64_t i = blockIdx.x * int64_t{kPackThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kPackThreads}) {
+    const auto index = static_cast<uint64_t>(i);
+    if (fp8) {
+      out[i] = numbers.cache_code(index);
+    } else {
+      reinterpret_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(to_bits(numbers.normal(index)));
+    }
+  }
+}
+
 unsigned pack_blocks(int64_t count) {
   const int64_t blocks = ceil_divide(count, kPackThreads);
   return static_cast<unsigned>(blocks < 65536 ? blocks : 65536);
@@ -154,6 +167,10 @@ void make_random(Stream stream, const RandomView& random, int64_t first_row, int
   if (random.packing != Packing::kNVFP4) return;
   random_scales_kernel<<<pack_blocks(count / 16), kPackThreads, 0, stream>>>(
       random.scales, first / 16, count / 16, scales);
+}
+
+void random_cache(Stream stream, uint64_t key, bool fp8, int64_t count, uint8_t* out) {
+  random_cache_kernel<<<pack_blocks(count), kPackThreads, 0, stream>>>(key, fp8, count, out);
 }
 
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,

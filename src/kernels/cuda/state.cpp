@@ -135,6 +135,19 @@ Result<void> CudaState::reserve(int64_t positions) {
                            (words * 4 >> 20) + 1)};
 }
 
+void CudaState::randomize_caches(uint64_t key) {
+  if (device_.failed()) return;
+  for (const std::vector<CacheView>* caches : {&full_, &sliding_}) {
+    for (const CacheView& cache : *caches) {
+      const int64_t count = step_.entries(cache.window) * cache.kv_heads * cache.head_dim;
+      for (uint8_t* memory : {cache.keys, cache.values}) {
+        random_cache(device_.stream(), ++key, cache.fp8, count, memory);
+      }
+    }
+  }
+  device_.wait();
+}
+
 // One copy: counts, tokens, positions, sequences, offsets of page tables, groups, page tables.
 void CudaState::begin(const Batch& batch) {
   const CudaState* draft = batch.proposals == nullptr ? nullptr : &as_cuda(*batch.proposals);

@@ -29,6 +29,9 @@ class CudaState final : public State {
   // Room for steps of any shape, of sequences of at most so many positions. Error: no memory.
   Result<void> reserve(int64_t positions);
 
+  // See Backend::randomize_caches().
+  void randomize_caches(uint64_t key);
+
   // Takes over the rows and page tables of a step and sends them to the device, where proposals
   // become tokens.
   void begin(const Batch& batch);
