@@ -30,6 +30,7 @@ struct Outcome {
       if (!has_first) answer.first = now;
       has_first = true;
       answer.last = now;
+      answer.steps.push_back(now);
     }
     if (!event.finished) return;
     answer.prompt_tokens = event.usage.prompt_tokens;
@@ -75,6 +76,7 @@ class EngineSubject : public Subject {
     request.max_tokens = shape.output_length;
     request.ignore_eos = !shape.stop_at_eos;
     request.proposals = shape.proposals;
+    if (shape.random_context) request.computed = static_cast<int>(prompt.tokens.size()) - 1;
     const auto outcome = std::make_shared<Outcome>();
     const Clock::time_point sent = Clock::now();
     const auto submitted = engine_.submit(

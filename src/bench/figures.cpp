@@ -55,6 +55,20 @@ double prefill_rate(const Answer& answer) {
   return over(answer.prompt_tokens, seconds_to_first(answer));
 }
 
+std::optional<StepTimes> step_times(std::span<const Answer> answers) {
+  std::vector<double> times;
+  for (const Answer& answer : answers) {
+    for (size_t i = 1; i < answer.steps.size(); ++i) {
+      times.push_back(seconds(answer.steps[i] - answer.steps[i - 1]));
+    }
+  }
+  if (times.empty()) return std::nullopt;
+  StepTimes made{.seconds = {}, .count = times.size()};
+  made.seconds = spread(std::move(times));
+  made.seconds.values.clear();
+  return made;
+}
+
 std::optional<Speculation> speculation(const Counts& counts, int proposals) {
   if (!counts.speculation || !(counts.drafts > 0) || !(counts.drafted > 0)) return std::nullopt;
   Speculation speculation;

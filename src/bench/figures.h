@@ -29,6 +29,14 @@ double seconds_to_first(const Answer& answer);
 // Prompt tokens over the time to the first token, which includes drawing it.
 double prefill_rate(const Answer& answer);
 
+// Seconds from each step that gave an answer tokens to the next one, of all answers; absent where
+// no answer knows its steps, or none has two. `values` are left out: there are many.
+struct StepTimes {
+  Spread seconds;
+  size_t count = 0;
+};
+std::optional<StepTimes> step_times(std::span<const Answer> answers);
+
 // What counts say; absent where there is nothing to say it of.
 struct Speculation {
   double acceptance = 0;            // accepted / drafted tokens
