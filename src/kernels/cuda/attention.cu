@@ -20,19 +20,19 @@ constexpr float kLog2E = 1.4426950408889634f;
 // Which queries a tile has.
 struct Tile {
   Group group;
-  int first;    // query of the group: row * heads of a key head + head
-  int queries;  // of the group
+  int first = 0;    // query of the group: row * heads of a key head + head
+  int queries = 0;  // of the group; 0: no such tile
 };
 
 __device__ Tile find_tile(const Attention& a, int per_key_head) {
   int tile = blockIdx.z;
-  int g = 0;
-  for (;; ++g) {
+  for (int g = 0; g < a.group_count; ++g) {
     const int tiles = (a.groups[g].rows * per_key_head + kQueryTile - 1) / kQueryTile;
-    if (tile < tiles) break;
+    if (tiles == 0) break;
+    if (tile < tiles) return {a.groups[g], tile * kQueryTile, a.groups[g].rows * per_key_head};
     tile -= tiles;
   }
-  return {a.groups[g], tile * kQueryTile, a.groups[g].rows * per_key_head};
+  return {};
 }
 
 // kCount dimensions of a query, key or value that a lane needs, as they lie in memory.
@@ -283,6 +283,7 @@ __global__ void __launch_bounds__(kAttendWarps* kLanes) attend_kernel(Attention 
   let_others_start();
   wait_for_others();
   const Tile tile = find_tile(a, per_key_head);
+  if (tile.queries == 0) return;
   const int last_query = min(tile.first + kQueryTile, tile.queries) - 1;
   const int highest = tile.group.first_position + last_query / per_key_head;
   const int lowest =
