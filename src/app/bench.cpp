@@ -112,6 +112,7 @@ Result<void> measure_model(const BenchOptions& options, const std::vector<int>& 
   model.slots = *std::max_element(options.streams.begin(), options.streams.end());
   model.enough_length = int64_t{options.input_length} + options.output_length;
   LoadSurroundings surroundings{.lines = stderr};
+  surroundings.warm_up = true;
   if (drafts) {
     surroundings.before_engine = [&](model::Model& made, const plan::Demand& demand) {
       return measure_drafts(options, ks, demand, made, report);

@@ -24,6 +24,7 @@
 #include "engine/self_test.h"
 #include "engine/speculate.h"
 #include "model/laguna.h"
+#include "model/warm_up.h"
 #include "plan/memory_plan.h"
 #include "plan/pair.h"
 
@@ -264,6 +265,21 @@ Result<void> check_pair(const ModelOptions& options, const checkpoint::ModelDir&
   return plan::check_precision(plan::take_inventory(target), target.path(), draft.path());
 }
 
+// Steps of the shapes that requests will have, so that the first requests do not wait for graphs.
+Result<void> warm_up(const ModelOptions& options, const PlannedModel& planned, FILE* lines,
+                     model::Model& model, const LoadedModel& loaded) {
+  print_line(lines, "making graphs of steps ...");
+  model::WarmUp shapes;
+  shapes.sequences = options.slots;
+  shapes.proposals = loaded.proposals > 0 ? loaded.proposals : options.foreign_proposals;
+  shapes.drafts = loaded.proposals > 0;
+  shapes.max_length = planned.load.max_length;
+  LAGOON_ASSIGN(const model::WarmedUp warmed, model::warm_up(model, shapes));
+  print_line(lines, fmt::format("graphs: {} shapes of steps, contexts up to {}, in {:.1f} s",
+                                warmed.shapes, warmed.max_length, warmed.seconds));
+  return {};
+}
+
 void print_model(const ModelOptions& options, const PlannedModel& planned,
                  const checkpoint::ModelDir& target, const Draft* draft, int max_proposals,
                  LoadedModel& loaded, FILE* lines) {
@@ -318,6 +334,9 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   print_model(options, planned, target, draft, model->info().max_proposals, loaded, lines);
   if (drafting != nullptr && surroundings.test_draft && loaded.synthetic.empty()) {
     LAGOON_RETURN_IF_ERROR(try_draft(options, planned, *draft, lines, *model, loaded));
+  }
+  if (surroundings.warm_up && loaded.backend->replays_steps()) {
+    LAGOON_RETURN_IF_ERROR(warm_up(options, planned, lines, *model, loaded));
   }
   if (surroundings.before_engine) {
     LAGOON_RETURN_IF_ERROR(surroundings.before_engine(*model, planned.demand));

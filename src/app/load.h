@@ -52,6 +52,7 @@ struct LoadSurroundings {
   std::shared_ptr<MetricsRegistry> metrics = std::make_shared<MetricsRegistry>();
   bool log_stats = false;                        // the engine logs speed and load every ten seconds
   checkpoint::LoadProgress* progress = nullptr;  // how far it is; null: nobody asks
+  bool warm_up = false;     // compute steps of many shapes, where that makes later ones quicker
   bool test_draft = false;  // try it on code, and give it up where it is of no use
   // What else to do with the model before the engine has it; null: nothing.
   std::function<Result<void>(model::Model&, const plan::Demand&)> before_engine = nullptr;

@@ -362,6 +362,10 @@ class Backend {
     return {};
   }
 
+  // Whether steps are quicker once steps of their shape have been computed (they are graphs then),
+  // so that it is worth while to compute some before there is a request (model/warm_up.h).
+  virtual bool replays_steps() const { return false; }
+
   // Why the backend cannot go on (a device was lost, say), or null. Once it is set, what the last
   // step computed and what later ones do means nothing; the operations return all the same.
   virtual const Error* failure() const { return nullptr; }
