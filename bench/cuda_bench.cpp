@@ -260,7 +260,6 @@ void measure_attention(Bench& bench, const Bits16* q, const float* gate, Bits16*
         a.groups = reinterpret_cast<const Group*>(offsets + 1);
         a.row_count = rows;
         a.heads = heads;
-        a.group_count = 1;
         a.query_tiles = (rows * heads / 8 + kQueryTile - 1) / kQueryTile;
         a.most_chunks = chunks_seen(window, context - 1) + 1;
         a.most_tile_chunks = a.most_chunks;

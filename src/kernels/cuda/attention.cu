@@ -24,15 +24,17 @@ struct Tile {
   int queries = 0;  // of the group; 0: no such tile
 };
 
+// Where there may be fewer tiles than blocks, an empty group follows the last one.
 __device__ Tile find_tile(const Attention& a, int per_key_head) {
   int tile = blockIdx.z;
-  for (int g = 0; g < a.group_count; ++g) {
+  int g = 0;
+  for (;; ++g) {
     const int tiles = (a.groups[g].rows * per_key_head + kQueryTile - 1) / kQueryTile;
-    if (tiles == 0) break;
-    if (tile < tiles) return {a.groups[g], tile * kQueryTile, a.groups[g].rows * per_key_head};
+    if (tile < tiles) break;
+    if (tiles == 0) return {};
     tile -= tiles;
   }
-  return {};
+  return {a.groups[g], tile * kQueryTile, a.groups[g].rows * per_key_head};
 }
 
 // kCount dimensions of a query, key or value that a lane needs, as they lie in memory.

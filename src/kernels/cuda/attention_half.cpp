@@ -18,7 +18,6 @@ void add_group(const RowGroup& group, const AttentionLayer& layer, Attention& at
   const auto queries = static_cast<int>(group.rows) * (layer.heads / layer.kv_heads);
   attention.query_tiles += (queries + kQueryTile - 1) / kQueryTile;
   attention.row_count += group.rows;
-  ++attention.group_count;
 }
 
 int64_t partial_size(const Attention& attention) {
@@ -34,9 +33,10 @@ std::vector<Attention> cut_into_parts(const CudaState& state, const AttentionLay
   const int64_t most_rows =
       layer.window > 0 ? state.step().rows_at_once() : std::max<int64_t>(1, state.rows());
   if (state.rows() <= kMostGraphRows && state.rows() <= most_rows) {
+    // There are more tiles than groups take only where a sequence has several rows, and then an
+    // empty group stands behind the last one.
     Attention whole = common;
     whole.groups = state.groups();
-    whole.group_count = static_cast<int>(state.rows());
     whole.row_count = state.rows();
     whole.query_tiles = static_cast<int>(
         most_query_tiles(state.rows(), layer.heads / layer.kv_heads, state.shape().sequences));

@@ -220,11 +220,11 @@ struct Attention {
   RowsView rows;
   // Some of the step's groups: rows [first_row, first_row + row_count).
   const Group* groups = nullptr;
-  int group_count = 0;  // the last ones may be empty
   int64_t first_row = 0;
   int64_t row_count = 0;
   int heads = 0;
-  // Of kQueryTile queries, these groups together, for one key head; perhaps more than there are.
+  // Of kQueryTile queries, these groups together, for one key head; perhaps more than there are,
+  // and then an empty group follows.
   int query_tiles = 0;
   int most_chunks = 0;          // that a row sees
   int most_tile_chunks = 0;     // that a tile sees
