@@ -119,6 +119,7 @@ class Run:
                 "rows_per_step": round(row["rows_per_step"] or 1, 2), "experts_per_layer": round(experts, 2),
                 "gb": round(size / 1e9, 4), "counted_gb": round((row["step_bytes"] or 0) / 1e9, 4),
                 "of_copy": round(size / seconds / copy, 4), "copy_gb_s": round(copy / 1e9, 1),
+                "host_share": round(row["host_share"] or 0, 4),
                 "roofline_tok_s": round(row["streams"] * tokens * copy / size, 1),
                 "computed_spark_tok_s": {str(rate): round(row["streams"] * tokens * rate * 1e9 / size, 2)
                                          for rate in SPARK}}

@@ -139,8 +139,9 @@ Result<void> measure_model(const BenchOptions& options, const std::vector<int>& 
   if (!loaded->synthetic.empty() && (drafts || options.model.speculative_config.empty())) {
     report.facts.emplace_back("synthetic", loaded->synthetic);
   }
-  const auto subject = bench::make_engine_subject(*loaded->engine, *loaded->tokenizer,
-                                                  *loaded->chat_template, *loaded->metrics);
+  const auto subject =
+      bench::make_engine_subject(*loaded->engine, *loaded->tokenizer, *loaded->chat_template,
+                                 *loaded->metrics, *loaded->backend);
   const size_t first = report.rows.size();
   LAGOON_RETURN_IF_ERROR(measure_all(*subject, options, ks, report));
   for (size_t i = first; i < report.rows.size(); ++i) {

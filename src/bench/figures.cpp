@@ -69,6 +69,18 @@ std::optional<StepTimes> step_times(std::span<const Answer> answers) {
   return made;
 }
 
+std::optional<double> host_share(std::span<const Answer> answers) {
+  double time = 0;
+  double waited = 0;
+  for (const Answer& answer : answers) {
+    if (!answer.waited) continue;
+    time += seconds(answer.last - answer.first);
+    waited += *answer.waited;
+  }
+  if (time <= 0) return std::nullopt;
+  return 1 - waited / time;
+}
+
 std::optional<Speculation> speculation(const Counts& counts, int proposals) {
   if (!counts.speculation || !(counts.drafts > 0) || !(counts.drafted > 0)) return std::nullopt;
   Speculation speculation;

@@ -37,6 +37,10 @@ struct StepTimes {
 };
 std::optional<StepTimes> step_times(std::span<const Answer> answers);
 
+// The share of the time from the first token to the last in which the host did not wait for its
+// device, on average over the answers that know it; absent where none does.
+std::optional<double> host_share(std::span<const Answer> answers);
+
 // What counts say; absent where there is nothing to say it of.
 struct Speculation {
   double acceptance = 0;            // accepted / drafted tokens

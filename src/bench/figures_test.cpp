@@ -95,6 +95,19 @@ TEST(Figures, OfExperts) {
   EXPECT_DOUBLE_EQ(experts(counts)->rows, 7);
 }
 
+TEST(Figures, ShareOfTheHost) {
+  const Clock::time_point start;
+  Answer waited;
+  waited.first = start;
+  waited.last = start + std::chrono::milliseconds(1000);
+  EXPECT_FALSE(host_share(std::vector{waited}).has_value());
+  Answer unknown = waited;
+  waited.waited = 0.98;
+  const auto share = host_share(std::vector{waited, unknown});
+  ASSERT_TRUE(share.has_value());
+  EXPECT_NEAR(*share, 0.02, 1e-12);
+}
+
 TEST(Figures, TimesOfSteps) {
   const Clock::time_point start;
   const auto at = [&](int ms) { return start + std::chrono::milliseconds(ms); };

@@ -136,6 +136,7 @@ Json to_json(const Row& row, double memory_rate) {
   json["rows_per_step"] = row.experts ? Json(row.experts->rows) : Json();
   json["random_context"] = shape.random_context;
   json["step_seconds"] = row.steps ? to_json(*row.steps) : Json();
+  json["host_share"] = row.host_share ? Json(*row.host_share) : Json();
   json["step_bytes"] = number_or_null(row.step_bytes);
   json["share_of_memory_rate"] = number_or_null(of_memory(row, memory_rate));
   return json;

@@ -90,6 +90,7 @@ TEST(Report, TheRateOfMemoryGivesShares) {
   made.loads = {{.bytes = 72e9, .seconds = 8}};
   made.drafts = {{.proposals = 6, .context = 2048, .seconds = 0.0125, .bytes = 2.5e9}};
   made.rows[1].measurement.shape.random_context = true;
+  made.rows[1].host_share = 0.015;
   const std::string table = to_table(made);
   EXPECT_THAT(table, HasSubstr("memory: 250.0 GB/s\n"));
   EXPECT_THAT(table, HasSubstr("a draft of 6 proposals at 2048 positions: 12.500 ms, 2.500 GB\n"));
@@ -103,6 +104,8 @@ TEST(Report, TheRateOfMemoryGivesShares) {
   EXPECT_EQ(json["rows"][1]["step_seconds"]["median"], 0.11);
   EXPECT_EQ(json["rows"][1]["step_seconds"]["count"], 3);
   EXPECT_EQ(json["rows"][1]["random_context"], true);
+  EXPECT_TRUE(json["rows"][0]["host_share"].is_null());
+  EXPECT_EQ(json["rows"][1]["host_share"], 0.015);
 }
 
 TEST(Report, AServersKIsNotKnown) {

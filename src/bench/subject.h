@@ -38,6 +38,8 @@ struct Answer {
   Clock::time_point sent;
   Clock::time_point first;  // token
   Clock::time_point last;
+  // Seconds from the first token to the last that the engine waited for a device; empty: unknown.
+  std::optional<double> waited = {};
   std::vector<Clock::time_point> steps = {};  // each that gave it tokens; empty: not known
 };
 

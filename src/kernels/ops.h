@@ -366,6 +366,10 @@ class Backend {
   // so that it is worth while to compute some before there is a request (model/warm_up.h).
   virtual bool replays_steps() const { return false; }
 
+  // Seconds that whoever drives the backend has waited for its device so far: the rest of a step's
+  // time is work of the host. Any thread. None where the host computes.
+  virtual std::optional<double> waited_seconds() const { return std::nullopt; }
+
   // Why the backend cannot go on (a device was lost, say), or null. Once it is set, what the last
   // step computed and what later ones do means nothing; the operations return all the same.
   virtual const Error* failure() const { return nullptr; }

@@ -107,6 +107,8 @@ class CudaBackend final : public Backend {
     return {.layers = use[0], .distinct = use[1]};
   }
 
+  std::optional<double> waited_seconds() const override { return device_->waited(); }
+
   bool replays_steps() const override { return device_->uses_graphs; }
 
   const Error* failure() const override { return device_->failure(); }
