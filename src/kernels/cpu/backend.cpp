@@ -30,6 +30,11 @@ class CpuBackend final : public Backend {
     return state;
   }
 
+  bool randomize_caches(State& state, uint64_t key) override {
+    as_cpu(state).randomize_caches(key);
+    return true;
+  }
+
   void begin(State& state, const Batch& batch) override { as_cpu(state).begin(batch); }
 
   void embed(State& state, const PackedWeight& table) override {
