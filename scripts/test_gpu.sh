@@ -67,6 +67,11 @@ if server := read("server.json"):
 figures["meta"] = {"commit": commit, "command": "scripts/test_gpu.sh PROGRAMS RESULT.json",
                    "stages": table, "passed": int(passed), "failed": int(failed)}
 os.makedirs(os.path.dirname(result) or ".", exist_ok=True)
+# What scripts/bench_gpu.sh has measured stays.
+if os.path.exists(result):
+    before = json.load(open(result))
+    figures["meta"] = {**before.get("meta", {}), **figures["meta"]}
+    figures = {**before, **figures}
 with open(result, "w") as file:
     json.dump(figures, file, indent=1)
     file.write("\n")

@@ -11,12 +11,14 @@
 
 #include "app/load.h"
 #include "app/speculative_config.h"
+#include "bench/draft_time.h"
 #include "bench/engine_subject.h"
 #include "bench/measure.h"
 #include "bench/report.h"
 #include "bench/server_subject.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "net/client.h"
+#include "plan/speed.h"
 
 namespace lagoon::app {
 namespace {
@@ -31,11 +33,51 @@ bench::Measurement measurement(const BenchOptions& options, int proposals, int s
   made.shape.temperature = options.temperature;
   made.shape.chat = options.chat;
   made.shape.stop_at_eos = options.stop_at_eos;
+  made.shape.random_context = options.random_context;
   made.streams = streams;
   made.warmup = options.warmup;
   made.repeats = options.repeats;
   made.seed = options.seed;
   return made;
+}
+
+// Enough that caches do not count, and as much as a published rate of a copy is measured with.
+constexpr int64_t kCopyBytes = int64_t{4} << 30;
+
+plan::ByteModel byte_model(const plan::Demand& demand) {
+  return {demand.target, demand.weights, demand.draft ? &demand.draft_weights : nullptr,
+          demand.cache_type};
+}
+
+// Bytes of the median step of a row, in the middle of its answers; 0 where the backend did not
+// count the experts, or some steps have a draft and others none.
+double step_bytes(const bench::Row& row, const plan::Demand& demand) {
+  if (demand.target.experts > 0 && !row.experts) return 0;
+  if (row.measurement.shape.proposals == bench::kAdaptive) return 0;
+  const double context = row.prompt_tokens.median + row.completion_tokens.median / 2;
+  const int streams = row.measurement.streams;
+  const plan::ByteModel bytes = byte_model(demand);
+  const double target =
+      bytes.counted_bytes(row.experts ? row.experts->distinct : 0, context, streams);
+  const bool drafted = demand.draft.has_value() && row.measurement.shape.proposals > 0;
+  return target + (drafted ? bytes.draft_bytes(*demand.draft, context, streams, true) : 0);
+}
+
+Result<void> measure_drafts(const BenchOptions& options, const std::vector<int>& ks,
+                            const plan::Demand& demand, model::Model& model,
+                            bench::Report& report) {
+  for (const int k : ks) {
+    const int context =
+        static_cast<int>(std::min<int64_t>(options.input_length, demand.max_length - k - 1));
+    if (k <= 0 || context < 1 || model.info().max_rows < k + 1) continue;
+    LAGOON_ASSIGN(const double seconds, bench::time_draft(model, k, context));
+    report.drafts.push_back(
+        {.proposals = k,
+         .context = context,
+         .seconds = seconds,
+         .bytes = byte_model(demand).draft_bytes(*demand.draft, context, 1, false)});
+  }
+  return {};
 }
 
 Result<void> measure_all(bench::Subject& subject, const BenchOptions& options,
@@ -61,18 +103,34 @@ Result<void> measure_all(bench::Subject& subject, const BenchOptions& options,
 Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
                            bench::Report& report) {
   ModelOptions model = options.model;
-  const bool drafts = std::ranges::any_of(ks, [](int k) { return k != 0; });
-  if (!drafts) {
+  const int most = *std::max_element(ks.begin(), ks.end());
+  const bool drafts =
+      !options.random_proposals && std::ranges::any_of(ks, [](int k) { return k != 0; });
+  model.random_caches = options.random_context;
+  if (options.random_proposals) {
+    model.foreign_proposals = most;
+  } else if (!drafts) {
     model.speculative_config.clear();
     model.synthetic_acceptance.clear();
   } else if (std::ranges::count(ks, bench::kAdaptive) > 0) {
     model.proposals = ModelOptions::kAdaptive;
   } else {
-    model.proposals = *std::max_element(ks.begin(), ks.end());  // or as the configuration says
+    model.proposals = most;  // or as the configuration says
   }
   model.slots = *std::max_element(options.streams.begin(), options.streams.end());
   model.enough_length = int64_t{options.input_length} + options.output_length;
-  LAGOON_ASSIGN(const auto loaded, load_model(model, {.lines = stderr}));
+  LoadSurroundings surroundings{.lines = stderr};
+  surroundings.warm_up = true;
+  if (drafts) {
+    surroundings.before_engine = [&](model::Model& made, const plan::Demand& demand) {
+      return measure_drafts(options, ks, demand, made, report);
+    };
+  }
+  LAGOON_ASSIGN(const auto loaded, load_model(model, surroundings));
+  const plan::Demand& demand = loaded->demand;
+  report.loads.push_back(
+      {.bytes = static_cast<double>(demand.weights.bytes() + demand.draft_weights.bytes()),
+       .seconds = loaded->load_seconds});
   if (report.facts.empty()) {
     report.facts = {
         {"model", loaded->name},
@@ -81,13 +139,29 @@ Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
   }
   std::ranges::replace(ks, bench::kAsSetUp,
                        loaded->adaptive ? bench::kAdaptive : loaded->proposals);
+  if (options.random_context) {
+    report.facts.emplace_back("context", "random keys and values, taken as computed");
+  }
+  if (options.random_proposals) {
+    report.facts.emplace_back("proposals", "random tokens, without a draft");
+  }
   if (drafts) report.facts.emplace_back("draft", options.model.speculative_config);
   if (!loaded->synthetic.empty() && (drafts || options.model.speculative_config.empty())) {
     report.facts.emplace_back("synthetic", loaded->synthetic);
   }
-  const auto subject = bench::make_engine_subject(*loaded->engine, *loaded->tokenizer,
-                                                  *loaded->chat_template, *loaded->metrics);
-  return measure_all(*subject, options, ks, report);
+  const auto subject =
+      bench::make_engine_subject(*loaded->engine, *loaded->tokenizer, *loaded->chat_template,
+                                 *loaded->metrics, *loaded->backend);
+  const size_t first = report.rows.size();
+  LAGOON_RETURN_IF_ERROR(measure_all(*subject, options, ks, report));
+  for (size_t i = first; i < report.rows.size(); ++i) {
+    report.rows[i].step_bytes = step_bytes(report.rows[i], demand);
+  }
+  if (report.memory_rate > 0) return {};
+  loaded->engine.reset();  // the backend is ours, and the caches are free again
+  report.memory_rate = loaded->backend->measure_read_rate(kCopyBytes)
+                           .value_or(plan::measure_read_rate(loaded->threads));
+  return {};
 }
 
 Result<void> measure_in_process(const BenchOptions& options, bench::Report& report) {
@@ -104,6 +178,11 @@ Result<void> measure_in_process(const BenchOptions& options, bench::Report& repo
   std::vector<int> with_draft;
   std::copy_if(ks.begin(), ks.end(), std::back_inserter(with_draft), [](int k) { return k != 0; });
   std::erase_if(ks, [](int k) { return k != 0; });
+  // Without a draft all of them are measured with one model.
+  if (options.random_proposals) {
+    ks.insert(ks.end(), with_draft.begin(), with_draft.end());
+    with_draft.clear();
+  }
   for (const auto& part : {ks, with_draft}) {
     if (!part.empty()) LAGOON_RETURN_IF_ERROR(measure_model(options, part, report));
   }

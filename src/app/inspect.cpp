@@ -70,7 +70,7 @@ Result<void> scan_draft(const std::string& name, Report& report) {
 }
 
 void predict(kernels::Backend& backend, Report& report) {
-  report.rate = backend.measure_read_rate().value_or(0);
+  report.rate = backend.measure_read_rate(int64_t{256} << 20).value_or(0);
   if (report.rate == 0) report.rate = plan::measure_read_rate(report.demand.threads);
   const plan::Inventory* draft = report.draft ? &report.draft->inventory : nullptr;
   const plan::ByteModel model(report.config, report.target.inventory, draft,

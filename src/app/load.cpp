@@ -22,7 +22,9 @@
 #include "checkpoint/model_dir.h"
 #include "checkpoint/quantization.h"
 #include "engine/self_test.h"
+#include "engine/speculate.h"
 #include "model/laguna.h"
+#include "model/warm_up.h"
 #include "plan/memory_plan.h"
 #include "plan/pair.h"
 
@@ -211,7 +213,7 @@ double gib(int64_t bytes) {
 void print_memory(const PlannedModel& planned, const ModelOptions& options,
                   const checkpoint::ModelDir& target, double seconds, FILE* lines) {
   print_line(lines, fmt::format("Model loading took {:.4f} GiB and {:.3f} seconds",
-                                gib(static_cast<int64_t>(target.weight_bytes())), seconds));
+                                gib(planned.demand.weights.bytes()), seconds));
   if (has_nvfp4_experts(target, planned.demand.target)) {
     print_line(lines, "Using LAGOON NvFp4 MoE backend");
   }
@@ -270,12 +272,28 @@ Result<void> check_pair(const ModelOptions& options, const checkpoint::ModelDir&
   return plan::check_precision(plan::take_inventory(target), target.path(), draft.path());
 }
 
+// Steps of the shapes that requests will have, so that the first requests do not wait for graphs.
+Result<void> warm_up(const ModelOptions& options, const PlannedModel& planned, FILE* lines,
+                     model::Model& model, const LoadedModel& loaded) {
+  print_line(lines, "making graphs of steps ...");
+  model::WarmUp shapes;
+  shapes.sequences = options.slots;
+  shapes.proposals = loaded.proposals > 0 ? loaded.proposals : options.foreign_proposals;
+  shapes.drafts = loaded.proposals > 0;
+  shapes.max_length = planned.load.max_length;
+  LAGOON_ASSIGN(const model::WarmedUp warmed, model::warm_up(model, shapes));
+  print_line(lines, fmt::format("graphs: {} shapes of steps, contexts up to {}, in {:.1f} s",
+                                warmed.shapes, warmed.max_length, warmed.seconds));
+  return {};
+}
+
 void print_model(const ModelOptions& options, const PlannedModel& planned,
                  const checkpoint::ModelDir& target, const Draft* draft, int max_proposals,
                  LoadedModel& loaded, FILE* lines) {
-  print_line(lines, fmt::format("model: {} ({}, {:.1f} MB), {} threads, backend {}", loaded.name,
-                                target.path(), static_cast<double>(target.weight_bytes()) / 1e6,
-                                loaded.threads, loaded.backend->name()));
+  print_line(lines,
+             fmt::format("model: {} ({}, {:.1f} MB), {} threads, backend {}", loaded.name,
+                         target.path(), static_cast<double>(planned.demand.weights.bytes()) / 1e6,
+                         loaded.threads, loaded.backend->name()));
   const bool fp8 = planned.load.cache_type == kernels::CacheType::kFP8;
   print_line(lines, fmt::format("keys and values: {} (--kv-cache-dtype {})",
                                 fp8 ? "fp8" : "bfloat16", options.kv_cache_dtype));
@@ -340,16 +358,26 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   if (drafting != nullptr && surroundings.test_draft && loaded.synthetic.empty()) {
     LAGOON_RETURN_IF_ERROR(try_draft(options, planned, *draft, lines, *model, loaded));
   }
+  if (surroundings.warm_up && loaded.backend->replays_steps()) {
+    LAGOON_RETURN_IF_ERROR(warm_up(options, planned, lines, *model, loaded));
+  }
+  if (surroundings.before_engine) {
+    LAGOON_RETURN_IF_ERROR(surroundings.before_engine(*model, planned.demand));
+  }
+  loaded.load_seconds = seconds.count();
+  loaded.demand = planned.demand;
+  const int foreign = options.foreign_proposals;
   loaded.engine = engine::Engine::start(
       std::move(model), *loaded.tokenizer, *loaded.metrics,
       surroundings.served_name.empty() ? loaded.name : surroundings.served_name,
-      {.proposals = loaded.proposals,
+      {.proposals = foreign > 0 ? foreign : loaded.proposals,
        .adaptive_proposals = loaded.adaptive,
        .max_length = planned.load.max_length,
        .max_num_seqs = options.slots,
        .max_num_batched_tokens = planned.load.max_rows,
        .synthetic_acceptance = options.synthetic_acceptance,
-       .log_interval = surroundings.log_stats ? kLogInterval : 0});
+       .log_interval = surroundings.log_stats ? kLogInterval : 0},
+      foreign > 0 ? engine::random_proposer(config.vocab) : nullptr);
   print_line(lines, fmt::format("context: {} tokens, prompt and answer together",
                                 loaded.engine->max_length()));
   print_memory(planned, options, target, seconds.count(), lines);

@@ -1,6 +1,7 @@
 // From a model's name to everything that is needed to run it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,6 +13,8 @@
 #include "checkpoint/load_progress.h"
 #include "engine/engine.h"
 #include "kernels/ops.h"
+#include "model/model.h"
+#include "plan/memory_plan.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -33,6 +36,8 @@ struct LoadedModel {
   std::optional<text::ChatTemplate> chat_template;
   kernels::Sampling default_sampling;
   std::shared_ptr<MetricsRegistry> metrics;
+  plan::Demand demand;  // what it is: configs and inventories
+  double load_seconds = 0;
   std::unique_ptr<kernels::Backend> backend;
   int threads = 0;                         // of the backend
   int proposals = 0;                       // k; 0 where the draft was given up, too
@@ -49,7 +54,10 @@ struct LoadSurroundings {
   std::shared_ptr<MetricsRegistry> metrics = std::make_shared<MetricsRegistry>();
   bool log_stats = false;                        // the engine logs speed and load every ten seconds
   checkpoint::LoadProgress* progress = nullptr;  // how far it is; null: nobody asks
+  bool warm_up = false;     // compute steps of many shapes, where that makes later ones quicker
   bool test_draft = false;  // try it on code, and give it up where it is of no use
+  // What else to do with the model before the engine has it; null: nothing.
+  std::function<Result<void>(model::Model&, const plan::Demand&)> before_engine = nullptr;
 };
 
 // Errors are one sentence.

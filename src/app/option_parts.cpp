@@ -22,6 +22,8 @@ constexpr const char* kBenchColumns = R"(Columns (each figure is the median over
   prefill    prompt / TTFT, tokens per second
   accept     accepted drafts / drafted tokens, percent
   acc/step   accepted drafts per step that verified drafts
+  step       ms between two events of a request, the median; a decode step
+  of memory  bytes that such a step reads, over its time and the rate of memory
   tok/step   tokens emitted per such step: acc/step + 1, the one that the target adds itself
   experts    distinct experts that a sparse layer reads in a decode step / rows of that step
 Below the table: acceptance by position, the share of steps in which the draft was accepted up to
@@ -173,6 +175,13 @@ void add_bench_options(CLI::App& command, BenchOptions& options, ListTexts& list
   add(command, "--seed", options.seed, "Of the prompts and of sampling; default: 0", "N");
   command.add_flag("--stop-at-eos", options.stop_at_eos,
                    "Let answers end early; default: every answer has --output-len tokens");
+  command.add_flag("--random-context", options.random_context,
+                   "With --load-format dummy: prompts count as computed, and keys and values are "
+                   "random; for long contexts");
+  command.add_flag(
+      "--random-proposals", options.random_proposals,
+      "Verify k random tokens a step in place of a draft's: the time of steps of k + 1 "
+      "rows without a draft");
   add(command, "--json", options.json, "Write all figures to this file", "FILE")
       ->check(not_empty());
   add(command, "--timeout", options.timeout, "Seconds that a server may be silent; default: 600",
@@ -230,7 +239,22 @@ Result<void> finish_bench_lists(const ListTexts& lists, BenchOptions& options) {
   if (!lists.proposals.empty()) {
     LAGOON_ASSIGN(options.proposals, parse_proposals(lists.proposals));
   }
-  const bool draft = !options.model.speculative_config.empty();
+  bool draft = !options.model.speculative_config.empty();
+  if (options.random_proposals) {
+    if (draft || !options.model.synthetic_acceptance.empty()) {
+      return usage_error(
+          "--random-proposals verifies random tokens in place of a draft's: leave "
+          "--speculative-config and --synthetic-acceptance out");
+    }
+    if (std::ranges::all_of(options.proposals, [](int k) { return k == 0; })) {
+      return usage_error("--random-proposals needs to know how many: add --k");
+    }
+    if (std::ranges::count(options.proposals, ModelOptions::kAdaptive) > 0) {
+      return usage_error(
+          "--random-proposals needs to know how many: give numbers in place of auto");
+    }
+    draft = true;
+  }
   const auto& ks = options.proposals;
   if (!draft && std::any_of(ks.begin(), ks.end(), [](int k) { return k != 0; })) {
     return usage_error("--k asks for proposals, and there is no draft: add --speculative-config");

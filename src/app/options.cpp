@@ -289,8 +289,9 @@ Result<void> finish_model(const CLI::App& command, const Parser& parser, ModelOp
   }
   LAGOON_RETURN_IF_ERROR(finish_length(parser, model));
   model.dummy = parser.load_format == "dummy";
-  constexpr std::string_view kDummy[] = {"--dummy-seed", "--dummy-routing-overlap"};
-  if (const auto idle = given(command, kDummy); !model.dummy && !idle.empty()) {
+  std::vector<std::string_view> of_dummy = {"--dummy-seed", "--dummy-routing-overlap"};
+  if (command.get_name() == "bench") of_dummy.emplace_back("--random-context");
+  if (const auto idle = given(command, of_dummy); !model.dummy && !idle.empty()) {
     return usage_error(
         fmt::format("{} acts on random weights, and these are the model's own: add "
                     "--load-format dummy or leave it out",
@@ -300,10 +301,17 @@ Result<void> finish_model(const CLI::App& command, const Parser& parser, ModelOp
 }
 
 Result<Command> finish_bench(Parser& parser) {
-  constexpr std::string_view kInProcess[] = {
-      "--max-model-len",       "--speculative-config", "--threads", "--tokenizer",
-      "--load-format",         "--dummy-seed",         "--k",       "--dummy-routing-overlap",
-      "--synthetic-acceptance"};
+  constexpr std::string_view kInProcess[] = {"--max-model-len",
+                                             "--speculative-config",
+                                             "--threads",
+                                             "--tokenizer",
+                                             "--load-format",
+                                             "--dummy-seed",
+                                             "--k",
+                                             "--dummy-routing-overlap",
+                                             "--synthetic-acceptance",
+                                             "--random-context",
+                                             "--random-proposals"};
   constexpr std::string_view kServer[] = {"--served-model", "--timeout"};
   BenchOptions& options = parser.bench_options;
   if (options.url.empty()) {

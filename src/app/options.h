@@ -36,6 +36,8 @@ struct ModelOptions {
   bool dummy = false;
   uint64_t dummy_seed = 0;
   double dummy_routing_overlap = 0;     // 0: rows choose experts independently
+  bool random_caches = false;           // keys and values begin as random numbers
+  int foreign_proposals = 0;            // > 0: so many random tokens are verified, without a draft
   static constexpr int kAdaptive = -2;  // k is chosen as it goes
   int proposals = -1;                   // in place of num_speculative_tokens; -1: that; kAdaptive
   bool require_draft = false;           // a draft that is of no use is an error
@@ -127,8 +129,10 @@ struct BenchOptions {
   double temperature = 0;
   uint64_t seed = 0;
   bool stop_at_eos = false;
-  std::string json;   // a file for the figures, or ""
-  int timeout = 600;  // seconds that a server may be silent
+  bool random_context = false;    // prompts count as computed; --load-format dummy
+  bool random_proposals = false;  // k random tokens are verified, without a draft
+  std::string json;               // a file for the figures, or ""
+  int timeout = 600;              // seconds that a server may be silent
 };
 
 // --help or --version: to be printed on stdout.

@@ -213,6 +213,17 @@ TEST(CommandLine, OptionsThatHaveNothingToActOn) {
                      "--synthetic-acceptance", ".5"}),
               HasSubstr("--k asks for none"));
   EXPECT_THAT(error({"bench", "m", "--timeout", "3"}), HasSubstr("--timeout is for a server"));
+  EXPECT_THAT(error({"bench", "m", "--random-context"}),
+              HasSubstr("--random-context acts on random weights"));
+  EXPECT_THAT(error({"bench", "m", "--random-proposals"}), HasSubstr("add --k"));
+  EXPECT_THAT(error({"bench", "m", "--random-proposals", "--k", "0"}), HasSubstr("add --k"));
+  EXPECT_THAT(
+      error({"bench", "m", "--random-proposals", "--k", "3", "--speculative-config", kDraft}),
+      HasSubstr("leave --speculative-config"));
+  for (const char* flag : {"--random-context", "--random-proposals"}) {
+    EXPECT_THAT(error({"bench", "--url", "http://h", flag}),
+                HasSubstr(std::string(flag) + " acts on a model in this process"));
+  }
   for (const char* option : {"--threads", "--k", "--dummy-seed", "--max-model-len"}) {
     EXPECT_THAT(error({"bench", "--url", "http://h", option, "1"}),
                 HasSubstr(std::string(option) + " acts on a model in this process"));

@@ -130,6 +130,8 @@ Result<PlannedModel> plan_model(const ModelOptions& options, const PlanSubject& 
     planned.load.random = model::RandomOptions{.seed = options.dummy_seed,
                                                .routing_overlap = options.dummy_routing_overlap};
   }
+  planned.load.random_caches = options.random_caches;
+  planned.load.foreign_proposals = options.foreign_proposals;
   return planned;
 }
 

@@ -168,6 +168,7 @@ Result<void> serve(const ServeOptions& options) {
                             .metrics = metrics,
                             .log_stats = options.log_stats,
                             .progress = &status.progress(),
+                            .warm_up = true,
                             .test_draft = true}));
   add_process_metrics(*metrics);
   print_line(thinking_line(options.default_template_kwargs));

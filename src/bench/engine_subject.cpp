@@ -20,17 +20,24 @@ struct Outcome {
   std::condition_variable ended;
   Answer answer;
   bool has_first = false;
+  std::optional<double> waited_first;
   bool done = false;
   engine::FinishReason reason = engine::FinishReason::kStop;
   std::string error;
 
-  void take(const engine::Event& event) {
+  // `waited`: Backend::waited_seconds() now.
+  void take(const engine::Event& event, std::optional<double> waited) {
     const Clock::time_point now = Clock::now();
     const std::lock_guard lock(mutex);
     if (!event.pieces.empty()) {
-      if (!has_first) answer.first = now;
+      if (!has_first) {
+        answer.first = now;
+        waited_first = waited;
+      }
       has_first = true;
       answer.last = now;
+      if (waited) answer.waited = *waited - *waited_first;
+      answer.steps.push_back(now);
     }
     if (!event.finished) return;
     answer.prompt_tokens = event.usage.prompt_tokens;
@@ -45,8 +52,13 @@ struct Outcome {
 class EngineSubject : public Subject {
  public:
   EngineSubject(engine::Engine& engine, const text::Tokenizer& tokenizer,
-                const text::ChatTemplate& chat_template, const MetricsRegistry& metrics)
-      : engine_(engine), tokenizer_(tokenizer), chat_template_(chat_template), metrics_(metrics) {}
+                const text::ChatTemplate& chat_template, const MetricsRegistry& metrics,
+                const kernels::Backend& backend)
+      : engine_(engine),
+        tokenizer_(tokenizer),
+        chat_template_(chat_template),
+        metrics_(metrics),
+        backend_(backend) {}
 
   Result<Prompt> make_prompt(const RequestShape& shape, uint64_t seed) override {
     const auto length = static_cast<size_t>(shape.input_length);
@@ -76,10 +88,13 @@ class EngineSubject : public Subject {
     request.max_tokens = shape.output_length;
     request.ignore_eos = !shape.stop_at_eos;
     request.proposals = std::max(shape.proposals, -1);  // else the engine's
+    if (shape.random_context) request.computed = static_cast<int>(prompt.tokens.size()) - 1;
     const auto outcome = std::make_shared<Outcome>();
     const Clock::time_point sent = Clock::now();
     const auto submitted = engine_.submit(
-        std::move(request), [outcome](const engine::Event& event) { outcome->take(event); });
+        std::move(request), [outcome, &backend = backend_](const engine::Event& event) {
+          outcome->take(event, backend.waited_seconds());
+        });
     if (!submitted.ok()) return submitted.error();
     std::unique_lock lock(outcome->mutex);
     outcome->ended.wait(lock, [&] { return outcome->done; });
@@ -146,6 +161,7 @@ class EngineSubject : public Subject {
   const text::Tokenizer& tokenizer_;
   const text::ChatTemplate& chat_template_;
   const MetricsRegistry& metrics_;
+  const kernels::Backend& backend_;
 };
 
 }  // namespace
@@ -153,8 +169,9 @@ class EngineSubject : public Subject {
 std::unique_ptr<Subject> make_engine_subject(engine::Engine& engine,
                                              const text::Tokenizer& tokenizer,
                                              const text::ChatTemplate& chat_template,
-                                             const MetricsRegistry& metrics) {
-  return std::make_unique<EngineSubject>(engine, tokenizer, chat_template, metrics);
+                                             const MetricsRegistry& metrics,
+                                             const kernels::Backend& backend) {
+  return std::make_unique<EngineSubject>(engine, tokenizer, chat_template, metrics, backend);
 }
 
 }  // namespace lagoon::bench

@@ -55,6 +55,32 @@ double prefill_rate(const Answer& answer) {
   return over(answer.prompt_tokens, seconds_to_first(answer));
 }
 
+std::optional<StepTimes> step_times(std::span<const Answer> answers) {
+  std::vector<double> times;
+  for (const Answer& answer : answers) {
+    for (size_t i = 1; i < answer.steps.size(); ++i) {
+      times.push_back(seconds(answer.steps[i] - answer.steps[i - 1]));
+    }
+  }
+  if (times.empty()) return std::nullopt;
+  StepTimes made{.seconds = {}, .count = times.size()};
+  made.seconds = spread(std::move(times));
+  made.seconds.values.clear();
+  return made;
+}
+
+std::optional<double> host_share(std::span<const Answer> answers) {
+  double time = 0;
+  double waited = 0;
+  for (const Answer& answer : answers) {
+    if (!answer.waited) continue;
+    time += seconds(answer.last - answer.first);
+    waited += *answer.waited;
+  }
+  if (time <= 0) return std::nullopt;
+  return 1 - waited / time;
+}
+
 std::optional<Speculation> speculation(const Counts& counts, int proposals) {
   if (!counts.speculation || !(counts.drafts > 0) || !(counts.drafted > 0)) return std::nullopt;
   Speculation speculation;

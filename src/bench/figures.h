@@ -29,6 +29,18 @@ double seconds_to_first(const Answer& answer);
 // Prompt tokens over the time to the first token, which includes drawing it.
 double prefill_rate(const Answer& answer);
 
+// Seconds from each step that gave an answer tokens to the next one, of all answers; absent where
+// no answer knows its steps, or none has two. `values` are left out: there are many.
+struct StepTimes {
+  Spread seconds;
+  size_t count = 0;
+};
+std::optional<StepTimes> step_times(std::span<const Answer> answers);
+
+// The share of the time from the first token to the last in which the host did not wait for its
+// device, on average over the answers that know it; absent where none does.
+std::optional<double> host_share(std::span<const Answer> answers);
+
 // What counts say; absent where there is nothing to say it of.
 struct Speculation {
   double acceptance = 0;            // accepted / drafted tokens

@@ -95,5 +95,35 @@ TEST(Figures, OfExperts) {
   EXPECT_DOUBLE_EQ(experts(counts)->rows, 7);
 }
 
+TEST(Figures, ShareOfTheHost) {
+  const Clock::time_point start;
+  Answer waited;
+  waited.first = start;
+  waited.last = start + std::chrono::milliseconds(1000);
+  EXPECT_FALSE(host_share(std::vector{waited}).has_value());
+  Answer unknown = waited;
+  waited.waited = 0.98;
+  const auto share = host_share(std::vector{waited, unknown});
+  ASSERT_TRUE(share.has_value());
+  EXPECT_NEAR(*share, 0.02, 1e-12);
+}
+
+TEST(Figures, TimesOfSteps) {
+  const Clock::time_point start;
+  const auto at = [&](int ms) { return start + std::chrono::milliseconds(ms); };
+  Answer known;
+  known.steps = {at(100), at(110), at(122)};
+  Answer single;
+  single.steps = {at(5)};
+  const Answer unknown;
+  EXPECT_FALSE(step_times(std::vector{single, unknown}).has_value());
+  const auto times = step_times(std::vector{known, single, unknown, known});
+  ASSERT_TRUE(times.has_value());
+  EXPECT_EQ(times->count, 4u);
+  EXPECT_DOUBLE_EQ(times->seconds.median, 0.011);
+  EXPECT_DOUBLE_EQ(times->seconds.least, 0.010);
+  EXPECT_DOUBLE_EQ(times->seconds.most, 0.012);
+}
+
 }  // namespace
 }  // namespace lagoon::bench

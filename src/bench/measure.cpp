@@ -62,6 +62,8 @@ Row make_row(const Measurement& measurement, const std::vector<Answer>& answers,
   row.first_token = over_answers(answers, seconds_to_first);
   row.prefill_rate = over_answers(answers, prefill_rate);
   row.total_rate = spread(std::move(totals));
+  row.steps = step_times(answers);
+  row.host_share = host_share(answers);
   return row;
 }
 

@@ -32,6 +32,11 @@ struct Row {
   bool synthetic = false;                  // acceptance was drawn
   std::optional<Speculation> speculation;  // of the rounds that count
   std::optional<Experts> experts;
+  std::optional<StepTimes> steps;
+  std::optional<double> host_share;
+  // Bytes of memory that the median step reads, by what is counted; 0: not known. Whoever knows the
+  // model fills it in.
+  double step_bytes = 0;
 };
 
 // Runs the warm-up rounds and those that count. In a round every stream sends one request with a

@@ -25,11 +25,20 @@ Json k_json(int proposals) {
   return proposals < 0 ? Json() : Json(proposals);
 }
 
-const std::vector<std::string> kHeads = {"k",        "streams",  "prompt", "output",  "tok/s",
-                                         "min..max", "total",    "TTFT",   "prefill", "accept",
-                                         "acc/step", "tok/step", "experts"};
+const std::vector<std::string> kHeads = {"k",         "streams", "prompt",   "output",   "tok/s",
+                                         "min..max",  "total",   "TTFT",     "prefill",  "step",
+                                         "of memory", "accept",  "acc/step", "tok/step", "experts"};
 
-std::vector<std::string> cells(const Row& row) {
+// The share of the memory's rate that reading so many bytes in that time is; 0: not known.
+double of_memory(double bytes, double seconds, double rate) {
+  return bytes > 0 && seconds > 0 && rate > 0 ? bytes / seconds / rate : 0;
+}
+
+double of_memory(const Row& row, double rate) {
+  return row.steps ? of_memory(row.step_bytes, row.steps->seconds.median, rate) : 0;
+}
+
+std::vector<std::string> cells(const Row& row, double memory_rate) {
   std::vector<std::string> cells = {
       k_text(row.measurement.shape.proposals),
       fmt::format("{}", row.measurement.streams),
@@ -39,18 +48,24 @@ std::vector<std::string> cells(const Row& row) {
       fmt::format("{:.1f}..{:.1f}", row.decode_rate.least, row.decode_rate.most),
       fmt::format("{:.1f}", row.total_rate.median),
       fmt::format("{:.1f}", 1000 * row.first_token.median),
-      fmt::format("{:.0f}", row.prefill_rate.median),
+      row.measurement.shape.random_context ? "-" : fmt::format("{:.0f}", row.prefill_rate.median),
+      "-",
+      "-",
       "-",
       "-",
       "-",
       "-"};
+  if (row.steps) cells[9] = fmt::format("{:.3f}", 1000 * row.steps->seconds.median);
+  if (const double share = of_memory(row, memory_rate); share > 0) {
+    cells[10] = fmt::format("{:.2f}", share);
+  }
   if (const auto& speculation = row.speculation) {
-    cells[9] = fmt::format("{:.1f}%", 100 * speculation->acceptance);
-    cells[10] = fmt::format("{:.2f}", speculation->accepted_per_step);
-    cells[11] = fmt::format("{:.2f}", speculation->tokens_per_step);
+    cells[11] = fmt::format("{:.1f}%", 100 * speculation->acceptance);
+    cells[12] = fmt::format("{:.2f}", speculation->accepted_per_step);
+    cells[13] = fmt::format("{:.2f}", speculation->tokens_per_step);
   }
   if (const auto& experts = row.experts) {
-    cells[12] = fmt::format("{:.1f}/{:.1f}", experts->distinct, experts->rows);
+    cells[14] = fmt::format("{:.1f}/{:.1f}", experts->distinct, experts->rows);
   }
   return cells;
 }
@@ -77,7 +92,33 @@ Json to_json(const Spread& spread) {
           {"values", spread.values}};
 }
 
-Json to_json(const Row& row) {
+Json number_or_null(double number) {
+  return number > 0 ? Json(number) : Json();
+}
+
+Json to_json(const StepTimes& steps) {
+  return {{"median", steps.seconds.median},
+          {"min", steps.seconds.least},
+          {"max", steps.seconds.most},
+          {"count", steps.count}};
+}
+
+Json to_json(const LoadFigures& load) {
+  return {{"bytes", load.bytes},
+          {"seconds", load.seconds},
+          {"bytes_per_second", load.seconds > 0 ? load.bytes / load.seconds : 0}};
+}
+
+Json to_json(const DraftStep& draft, double memory_rate) {
+  return {
+      {"k", draft.proposals},
+      {"context", draft.context},
+      {"seconds", draft.seconds},
+      {"bytes", draft.bytes},
+      {"share_of_memory_rate", number_or_null(of_memory(draft.bytes, draft.seconds, memory_rate))}};
+}
+
+Json to_json(const Row& row, double memory_rate) {
   const RequestShape& shape = row.measurement.shape;
   Json json;
   json["k"] = k_json(shape.proposals);
@@ -99,6 +140,11 @@ Json to_json(const Row& row) {
   json["acceptance_by_position"] = speculation ? Json(speculation->by_position) : Json();
   json["experts_per_layer"] = row.experts ? Json(row.experts->distinct) : Json();
   json["rows_per_step"] = row.experts ? Json(row.experts->rows) : Json();
+  json["random_context"] = shape.random_context;
+  json["step_seconds"] = row.steps ? to_json(*row.steps) : Json();
+  json["host_share"] = row.host_share ? Json(*row.host_share) : Json();
+  json["step_bytes"] = number_or_null(row.step_bytes);
+  json["share_of_memory_rate"] = number_or_null(of_memory(row, memory_rate));
   return json;
 }
 
@@ -107,12 +153,19 @@ Json to_json(const Row& row) {
 std::string to_table(const Report& report) {
   std::string text;
   for (const auto& [name, value] : report.facts) text += fmt::format("{}: {}\n", name, value);
+  if (report.memory_rate > 0) {
+    text += fmt::format("memory: {:.1f} GB/s\n", report.memory_rate / 1e9);
+  }
+  for (const DraftStep& draft : report.drafts) {
+    text += fmt::format("a draft of {} proposals at {} positions: {:.3f} ms, {:.3f} GB\n",
+                        draft.proposals, draft.context, 1000 * draft.seconds, draft.bytes / 1e9);
+  }
   if (report.dummy_weights) text += "WEIGHTS ARE RANDOM: the text means nothing\n";
   if (any_synthetic(report)) {
     text += "ACCEPTANCE IS SYNTHETIC: drawn at the rates given, not found by the target\n";
   }
   std::vector<std::vector<std::string>> lines = {kHeads};
-  for (const Row& row : report.rows) lines.push_back(cells(row));
+  for (const Row& row : report.rows) lines.push_back(cells(row, report.memory_rate));
   text += format_rows(lines);
   for (const Row& row : report.rows) {
     if (!row.speculation) continue;
@@ -131,8 +184,15 @@ std::string to_json(const Report& report) {
   for (const auto& [name, value] : report.facts) json["facts"][name] = value;
   json["synthetic_acceptance"] = any_synthetic(report);
   json["dummy_weights"] = report.dummy_weights;
+  json["loads"] = Json::array();
+  for (const LoadFigures& load : report.loads) json["loads"].push_back(to_json(load));
+  json["memory_bytes_per_second"] = number_or_null(report.memory_rate);
+  json["draft_steps"] = Json::array();
+  for (const DraftStep& draft : report.drafts) {
+    json["draft_steps"].push_back(to_json(draft, report.memory_rate));
+  }
   json["rows"] = Json::array();
-  for (const Row& row : report.rows) json["rows"].push_back(to_json(row));
+  for (const Row& row : report.rows) json["rows"].push_back(to_json(row, report.memory_rate));
   // Names of models and servers may hold any bytes.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

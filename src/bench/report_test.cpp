@@ -29,6 +29,8 @@ Row row(int k) {
                                   .tokens_per_step = 4.71,
                                   .by_position = {.88, .69}};
     row.experts = Experts{.distinct = 43.3, .rows = 6.9};
+    row.steps = StepTimes{.seconds = spread({0.1, 0.11, 0.12}), .count = 3};
+    row.step_bytes = 22e9;
   }
   return row;
 }
@@ -42,9 +44,9 @@ Report report() {
 
 TEST(Report, Table) {
   EXPECT_EQ(to_table(report()), R"(model: nano
-k  streams  prompt  output  tok/s    min..max  total   TTFT  prefill  accept  acc/step  tok/step   experts
-0        2    2048     256   42.9  40.0..43.0   80.0  500.0     4096       -         -         -         -
-6        2    2048     256   42.9  40.0..43.0   80.0  500.0     4096   61.9%      3.71      4.71  43.3/6.9
+k  streams  prompt  output  tok/s    min..max  total   TTFT  prefill     step  of memory  accept  acc/step  tok/step   experts
+0        2    2048     256   42.9  40.0..43.0   80.0  500.0     4096        -          -       -         -         -         -
+6        2    2048     256   42.9  40.0..43.0   80.0  500.0     4096  110.000          -   61.9%      3.71      4.71  43.3/6.9
 acceptance by position, k 6, streams 2: 0.88 0.69
 )");
 }
@@ -91,6 +93,30 @@ TEST(Report, JsonHasEveryFigure) {
   }
   EXPECT_EQ(json["rows"][1]["accepted_drafts_per_step"], 3.71);
   EXPECT_EQ(json["rows"][1]["tokens_emitted_per_step"], 4.71);
+}
+
+TEST(Report, TheRateOfMemoryGivesShares) {
+  Report made = report();
+  made.memory_rate = 250e9;
+  made.loads = {{.bytes = 72e9, .seconds = 8}};
+  made.drafts = {{.proposals = 6, .context = 2048, .seconds = 0.0125, .bytes = 2.5e9}};
+  made.rows[1].measurement.shape.random_context = true;
+  made.rows[1].host_share = 0.015;
+  const std::string table = to_table(made);
+  EXPECT_THAT(table, HasSubstr("memory: 250.0 GB/s\n"));
+  EXPECT_THAT(table, HasSubstr("a draft of 6 proposals at 2048 positions: 12.500 ms, 2.500 GB\n"));
+  EXPECT_THAT(table, HasSubstr("       -  110.000       0.80   61.9%"));  // no prompt to time
+  const Json json = Json::parse(to_json(made));
+  EXPECT_EQ(json["memory_bytes_per_second"], 250e9);
+  EXPECT_EQ(json["loads"][0]["bytes_per_second"], 9e9);
+  EXPECT_NEAR(json["draft_steps"][0]["share_of_memory_rate"], 0.8, 1e-9);
+  EXPECT_TRUE(json["rows"][0]["share_of_memory_rate"].is_null());
+  EXPECT_NEAR(json["rows"][1]["share_of_memory_rate"], 0.8, 1e-9);
+  EXPECT_EQ(json["rows"][1]["step_seconds"]["median"], 0.11);
+  EXPECT_EQ(json["rows"][1]["step_seconds"]["count"], 3);
+  EXPECT_EQ(json["rows"][1]["random_context"], true);
+  EXPECT_TRUE(json["rows"][0]["host_share"].is_null());
+  EXPECT_EQ(json["rows"][1]["host_share"], 0.015);
 }
 
 TEST(Report, AServersKIsNotKnown) {

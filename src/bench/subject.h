@@ -27,6 +27,7 @@ struct RequestShape {
   double temperature = 0;
   bool chat = false;
   bool stop_at_eos = false;
+  bool random_context = false;  // the prompt counts as computed, but for its last token
 };
 
 struct Prompt {
@@ -42,6 +43,9 @@ struct Answer {
   Clock::time_point sent;
   Clock::time_point first;  // token
   Clock::time_point last;
+  // Seconds from the first token to the last that the engine waited for a device; empty: unknown.
+  std::optional<double> waited = {};
+  std::vector<Clock::time_point> steps = {};  // each that gave it tokens; empty: not known
 };
 
 class Subject {

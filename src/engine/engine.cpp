@@ -84,6 +84,11 @@ Result<void> check_length(const Request& request, int64_t max_length) {
   if (request.max_tokens < 1) {
     return invalid(fmt::format("max_tokens must be at least 1, got {}.", request.max_tokens));
   }
+  if (request.computed < 0 ||
+      (request.computed > 0 && request.computed >= static_cast<int>(request.prompt.size()))) {
+    return invalid(fmt::format("Of a prompt of {} tokens {} cannot count as computed.",
+                               request.prompt.size(), request.computed));
+  }
   if (request.min_tokens < 0 || request.min_tokens > request.max_tokens) {
     return invalid(fmt::format("min_tokens must lie between 0 and max_tokens ({}), got {}.",
                                request.max_tokens, request.min_tokens));

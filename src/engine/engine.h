@@ -34,6 +34,9 @@ struct Request {
   // Token, and what its logit gains; finite. Of a token that is there twice the last counts.
   std::vector<std::pair<int32_t, float>> logit_bias;
   int max_tokens = 0;  // at least 1; prompt + max_tokens fit the context
+  // For timing at a long context: so many first tokens of the prompt, fewer than it has, count as
+  // computed though they are not (Model::take_as_computed). The text then means nothing.
+  int computed = 0;
   // At most max_tokens. The first min_tokens tokens are no end-of-sequence or stop token, and their
   // text is not searched for stop strings.
   int min_tokens = 0;

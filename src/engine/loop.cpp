@@ -83,6 +83,7 @@ void Loop::start_waiting() {
     }
     CHECK(cache_.grow(next.pages(), positions));
     next.start(free_slots_.back(), now_());
+    if (next.committed() > 0) model_.take_as_computed(next.slot(), next.committed());
     free_slots_.pop_back();
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();

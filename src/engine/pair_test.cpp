@@ -13,6 +13,7 @@
 
 #include "checkpoint/model_dir.h"
 #include "engine/engine_harness.h"
+#include "engine/speculate.h"
 #include "kernels/cpu/backend.h"
 #include "kernels/ref/backend.h"
 #include "model/laguna.h"
@@ -207,6 +208,71 @@ TEST_P(Pair, Answers) {
   EXPECT_EQ(outcome.text, "Paris");  // "What is the capital of France? ..."
   EXPECT_EQ(outcome.last.reason, FinishReason::kStop);
 }
+
+// What `lagoon bench` times with: proposals without a draft, and prompts that count as computed.
+class WithoutADraft : public ::testing::TestWithParam<kernels::CacheType> {
+ protected:
+  static constexpr int kProposals = 15;
+
+  WithoutADraft() {
+    const auto target =
+        checkpoint::ModelDir::open(LAGOON_SOURCE_DIR "/models/laguna-nano-nvfp4").value();
+    model::LoadOptions options;
+    options.max_length = 2048;
+    options.cache_type = GetParam();
+    options.random_caches = true;
+    options.foreign_proposals = kProposals;
+    auto model = model::load(target, nullptr, *backend_, options).value();
+    const int vocab = model->info().vocab;
+    engine_ = Engine::start(std::move(model), test_tokenizer(), metrics_, "alone",
+                            {.proposals = kProposals}, random_proposer(vocab));
+  }
+
+  Outcome run(Request request) {
+    Collector collector;
+    EXPECT_TRUE(engine_->submit(std::move(request), collector.sink()).ok());
+    return collector.wait();
+  }
+
+  const std::unique_ptr<kernels::Backend> backend_ =
+      kernels::cpu::make_backend(kernels::Activations::kBFloat16, 2);
+  MetricsRegistry metrics_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_P(WithoutADraft, RandomProposalsDoNotChangeTheText) {
+  Request request;
+  request.prompt = cases().front().prompt;
+  request.max_tokens = 600;  // rings go around
+  request.ignore_eos = true;
+  request.proposals = 0;
+  const Outcome plain = run(request);
+  request.proposals = kProposals;
+  EXPECT_EQ(run(request).tokens, plain.tokens);
+}
+
+TEST_P(WithoutADraft, AComputedPromptIsNotComputed) {
+  Request request;
+  request.max_tokens = 20;
+  request.ignore_eos = true;
+  for (int i = 0; i < 1500; ++i) request.prompt.push_back(300 + i % 700);
+  request.computed = 1500;
+  Collector refused;
+  EXPECT_FALSE(engine_->submit(request, refused.sink()).ok());
+  request.computed = 1499;
+  const Outcome first = run(request);
+  EXPECT_EQ(first.tokens.size(), 20u);
+  EXPECT_EQ(run(request).tokens, first.tokens);
+  // The last token of each of the two prompts.
+  EXPECT_NE(metrics_.render().find("prompt_tokens_total{engine=\"0\",model_name=\"alone\"} 2\n"),
+            std::string::npos);
+  request.computed = 0;
+  EXPECT_NE(run(request).tokens, first.tokens);
+}
+
+INSTANTIATE_TEST_SUITE_P(Caches, WithoutADraft,
+                         ::testing::Values(kernels::CacheType::kActivations,
+                                           kernels::CacheType::kFP8));
 
 }  // namespace
 }  // namespace lagoon::engine

@@ -14,6 +14,7 @@ Sequence::Sequence(Job job, const text::Tokenizer& tokenizer, std::span<const in
       detokenizer_(tokenizer, job_.request.skip_special_tokens),
       stops_(job_.request.stop) {
   usage_.prompt_tokens = static_cast<int>(tokens_.size());
+  prompt_computed_ = request().computed;
   make_rules(eos);
 }
 
@@ -50,6 +51,7 @@ void Sequence::count_seen(int32_t token, bool output) {
 void Sequence::start(int slot, Clock::time_point now) {
   CHECK(slot_ < 0);
   slot_ = slot;
+  committed_ = request().computed;
   if (!times_.started) times_.start = now;
   times_.started = true;
 }

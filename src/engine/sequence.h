@@ -22,7 +22,8 @@ class Sequence {
   // It waits. `tokenizer` and `eos` outlive the sequence.
   Sequence(Job job, const text::Tokenizer& tokenizer, std::span<const int32_t> eos);
 
-  // Runs in the slot from now on; its rows are computed from position 0.
+  // Runs in the slot from now on; its rows are computed from position 0, or from
+  // Request::computed.
   void start(int slot, Clock::time_point now);
   // Waits again, with all its tokens. The caller takes slot and pages back.
   void preempt();

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/sampling.h"
+#include "numeric/random_numbers.h"
 
 namespace lagoon::engine {
 
@@ -45,6 +46,18 @@ void Speculator::ask_proposer(Work& work) {
     CHECK(token >= 0 && token < model_.info().vocab);
     work.explicit_tokens.push_back(token);
   }
+}
+
+Proposer random_proposer(int vocab) {
+  return [vocab](const std::vector<int32_t>& tokens, int k) {
+    std::vector<int32_t> proposed(static_cast<size_t>(k));
+    const numeric::RandomNumbers numbers{tokens.size()};
+    for (int i = 0; i < k; ++i) {
+      proposed[static_cast<size_t>(i)] = static_cast<int32_t>(
+          numeric::mix_bits(numbers.word(static_cast<uint64_t>(i))) % static_cast<uint64_t>(vocab));
+    }
+    return proposed;
+  };
 }
 
 int count_accepted(std::span<const int32_t> computed, std::span<const int32_t> sampled) {

@@ -52,6 +52,21 @@ struct HostMatrix {
   float global_scale = 1;  // kNVFP4: a divisor
 };
 
+// A matrix of random numbers (numeric/random_numbers.h): rows [first_row, first_row + rows) of a
+// larger one. Element i of that, row after row, is
+//   kBFloat16   scale * values.normal(i), rounded
+//   kNVFP4      code random_e2m1_codes(values.word(i / 8)), from the low end, i % 8; its block's
+//               scale scales.block_scale(i / 16), the global scale `scale`
+struct RandomMatrix {
+  Format format = Format::kBFloat16;
+  int64_t rows = 0;
+  int64_t columns = 0;  // kNVFP4: a multiple of 16
+  int64_t first_row = 0;
+  uint64_t values = 0;  // the key of its numbers
+  uint64_t scales = 0;  // kNVFP4: of its scales
+  float scale = 1;
+};
+
 // A matrix in the backend's own layout.
 class PackedWeight {
  public:
@@ -296,6 +311,12 @@ class Backend {
 
   // Copies a matrix into the backend's layout.
   virtual Result<Weight> prepare(const HostMatrix& matrix) = 0;
+  // Makes a matrix where it will lie; null where the backend makes none, or none of this format:
+  // then its bytes are made by the caller, for prepare(). Error: no memory.
+  virtual Result<Weight> prepare_random(const RandomMatrix& matrix) {
+    static_cast<void>(matrix);
+    return Weight();
+  }
   virtual Result<std::unique_ptr<State>> allocate(const StateShape& shape) = 0;
 
   // Takes all memory that steps of these layers need, whatever their shapes, so that they take none
@@ -304,6 +325,14 @@ class Backend {
     static_cast<void>(state);
     static_cast<void>(layers);
     return {};
+  }
+
+  // For timing: fills key and value caches with random numbers, about as large as keys and values
+  // are and none a NaN, as if all positions had been computed. False where a backend does not.
+  virtual bool randomize_caches(State& state, uint64_t key) {
+    static_cast<void>(state);
+    static_cast<void>(key);
+    return false;
   }
 
   // Begins a step: takes over rows and page tables, resolving proposals to tokens.
@@ -336,15 +365,26 @@ class Backend {
     return {};
   }
 
+  // Whether steps are quicker once steps of their shape have been computed (they are graphs then),
+  // so that it is worth while to compute some before there is a request (model/warm_up.h).
+  virtual bool replays_steps() const { return false; }
+
+  // Seconds that whoever drives the backend has waited for its device so far: the rest of a step's
+  // time is work of the host. Any thread. None where the host computes.
+  virtual std::optional<double> waited_seconds() const { return std::nullopt; }
+
   // Why the backend cannot go on (a device was lost, say), or null. Once it is set, what the last
   // step computed and what later ones do means nothing; the operations return all the same.
   virtual const Error* failure() const { return nullptr; }
 
   // What the device has; none where it shares the host's memory.
   virtual std::optional<DeviceMemory> device_memory() const { return std::nullopt; }
-  // Bytes per second that the device's memory copies, read and written together, measured now; none
-  // where computing reads the host's memory.
-  virtual std::optional<double> measure_read_rate() { return std::nullopt; }
+  // Bytes per second that the device's memory copies, read and written together, measured now by
+  // copying so many; none where computing reads the host's memory, or where so much is not free.
+  virtual std::optional<double> measure_read_rate(int64_t bytes) {
+    static_cast<void>(bytes);
+    return std::nullopt;
+  }
 
   // For tests: tap i of row r of the last step, [hidden].
   virtual void read_tap(const State& state, int tap, int row, std::span<float> out) const = 0;

@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "numeric/dtype.h"
+#include "numeric/random_numbers.h"
 
 namespace lagoon::kernels {
 
@@ -110,5 +111,37 @@ class TestRandom {
 
   std::mt19937 engine_;
 };
+
+// What Backend::prepare_random() is to make, BF16 or NVFP4, number by number; without `values`.
+inline TestWeight random_weight(const RandomMatrix& random) {
+  TestWeight w;
+  w.format = random.format;
+  w.rows = random.rows;
+  w.columns = random.columns;
+  const numeric::RandomNumbers numbers{random.values};
+  const auto first = static_cast<uint64_t>(random.first_row * random.columns);
+  const auto count = static_cast<uint64_t>(random.rows * random.columns);
+  if (random.format == Format::kBFloat16) {
+    w.bytes.resize(2 * count);
+    for (uint64_t i = 0; i < count; ++i) {
+      const auto x = numeric::to_bfloat16(random.scale * numbers.normal(first + i));
+      std::memcpy(&w.bytes[2 * i], &x.bits, 2);
+    }
+    return w;
+  }
+  w.global_scale = random.scale;
+  w.bytes.resize(count / 2);
+  for (uint64_t i = 0; i < count; ++i) {
+    const uint32_t codes = numeric::random_e2m1_codes(numbers.word((first + i) / 8));
+    const uint32_t code = codes >> (4 * ((first + i) % 8)) & 15u;
+    w.bytes[i / 2] |= static_cast<std::byte>(code << (4 * (i % 2)));
+  }
+  w.scales.resize(count / 16);
+  const numeric::RandomNumbers scales{random.scales};
+  for (uint64_t i = 0; i < w.scales.size(); ++i) {
+    w.scales[i] = std::byte{scales.block_scale(first / 16 + i)};
+  }
+  return w;
+}
 
 }  // namespace lagoon::kernels

@@ -28,6 +28,7 @@ class DFlash {
 
   int max_proposals() const { return block_size_ - 1; }
   const kernels::State& state() const { return *state_; }
+  kernels::State& state() { return *state_; }
 
   // Makes k proposals for each anchor, which stay in state(): nobody waits for them. The context of
   // every anchor's sequence must reach up to its position.

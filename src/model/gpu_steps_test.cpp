@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/backend.h"
 #include "model/test_support.h"
+#include "model/warm_up.h"
 
 namespace lagoon::model::testing {
 namespace {
@@ -152,6 +153,62 @@ TEST_P(StepsOnAGpu, WaitOnceForAStepWithItsDraft) {
     }
     EXPECT_EQ(now().waits, before + 1) << "k = " << k;
   }
+}
+
+// Steps of as many rows are one graph, whichever sequences the rows are of. What they compute is
+// what launches without a graph compute.
+TEST_P(StepsOnAGpu, OneGraphServesRowsOfAnySequences) {
+  auto backend = kernels::cuda::make_backend(kernels::Activations::kBFloat16, /*graphs=*/false);
+  ASSERT_TRUE(backend.ok());
+  LoadOptions options;
+  options.slots = kSlots;
+  options.max_rows = kRows;
+  options.max_length = kLength;
+  options.cache_type = GetParam();
+  const Loaded plain =
+      load_on(std::move(backend).value(), bundled_target(), bundled_draft(), options);
+  const auto warmed = warm_up(
+      model(), {.sequences = kSlots, .proposals = 6, .drafts = true, .max_length = kLength});
+  ASSERT_TRUE(warmed.ok());
+  EXPECT_EQ(warmed->max_length, kLength - 1);
+  Model* const models[] = {&model(), plain.model.get()};
+  std::vector<std::vector<Sequence>> sequences(2);
+  for (size_t m = 0; m < 2; ++m) {
+    models[m]->keep_logits(true);
+    for (int slot = 0; slot < kSlots; ++slot) {
+      sequences[m].emplace_back(*models[m], slot, slot, kSlots);
+    }
+  }
+  for (size_t slot = 0; slot < kSlots; ++slot) {
+    const std::vector<int32_t> prompt = tokens(30 + 70 * static_cast<int>(slot));
+    for (auto& of_model : sequences) of_model[slot].prefill(prompt, 64, Sample::kNone);
+  }
+  // Rows of each sequence; each sum more than once, and longer than a window.
+  const std::vector<std::vector<int>> steps = {
+      {12, 0, 0, 0}, {3, 3, 3, 3},  {0, 1, 10, 1}, {0, 0, 6, 6},     {28, 0, 0, 0},
+      {7, 7, 7, 7},  {1, 17, 9, 1}, {0, 0, 64, 0}, {16, 16, 16, 16}, {33, 31, 0, 0},
+      {1, 1, 1, 1},  {0, 4, 0, 0},  {0, 0, 0, 12}, {2, 0, 2, 0},     {5, 5, 1, 1}};
+  for (const std::vector<int>& rows : steps) {
+    std::vector<std::vector<int32_t>> texts;
+    for (const int count : rows) texts.push_back(tokens(count));
+    std::vector<std::vector<float>> logits(2);
+    for (size_t m = 0; m < 2; ++m) {
+      std::vector<Segment> segments;
+      for (size_t slot = 0; slot < kSlots; ++slot) {
+        if (rows[slot] == 0) continue;
+        segments.push_back(sequences[m][slot].segment(texts[slot], 0, Sample::kAll));
+      }
+      for (const SegmentResult& result : models[m]->step(segments)) {
+        logits[m].insert(logits[m].end(), result.logits.begin(), result.logits.end());
+      }
+      for (size_t slot = 0; slot < kSlots; ++slot) {
+        if (rows[slot] > 0) sequences[m][slot].commit(rows[slot]);
+      }
+    }
+    EXPECT_EQ(logits[0], logits[1])
+        << rows[0] << " " << rows[1] << " " << rows[2] << " " << rows[3];
+  }
+  EXPECT_EQ(model().failure(), nullptr);
 }
 
 }  // namespace

@@ -50,6 +50,10 @@ class Laguna : public Model {
 
   const ModelInfo& info() const override { return info_; }
   void keep_logits(bool keep) override { keep_logits_ = keep; }
+  void take_as_computed(int slot, int32_t length) override {
+    CHECK(length >= 1 && length < max_length_);
+    this->slot(slot) = Slot{.committed = length};
+  }
   kernels::ExpertUse expert_use() const override { return backend_.expert_use(*state_); }
   const Error* failure() const override { return backend_.failure(); }
   void drop_draft() override {
@@ -260,7 +264,8 @@ kernels::StateShape target_shape(const TargetConfig& config, const DraftConfig* 
   shape.taps = draft ? static_cast<int>(draft->tap_layers.size()) : 0;
   shape.max_rows = options.max_rows;
   shape.sequences = options.slots;
-  shape.block_rows = draft ? draft->block_size : 0;
+  // Beyond the row of the newest token, which stands.
+  shape.block_rows = draft ? draft->block_size : options.foreign_proposals;
   shape.pages = pages;
   shape.page_tokens = kPageTokens;
   shape.cache_type = options.cache_type;
@@ -288,7 +293,7 @@ Result<ModelInfo> make_info(const TargetConfig& config, const DraftConfig* draft
   ModelInfo info;
   info.vocab = config.vocab;
   info.max_positions = config.max_positions;
-  info.max_proposals = draft ? draft->block_size - 1 : 0;
+  info.max_proposals = draft ? draft->block_size - 1 : options.foreign_proposals;
   info.max_rows = options.max_rows;
   info.slots = options.slots;
   info.pages = static_cast<int>(pages);
@@ -430,6 +435,15 @@ Result<std::unique_ptr<Model>> load(const ModelDir& target, const ModelDir* draf
     draft_weights.head.lm_head = weights.lm_head.get();
     LAGOON_ASSIGN(dflash, DFlash::create(*pair, std::move(draft_weights), *weights.embedding,
                                          *state, options.slots, max_length, backend));
+  }
+  if (options.random_caches) {
+    const uint64_t key = options.random ? options.random->seed : 0;
+    if (!backend.randomize_caches(*state, key) ||
+        (dflash != nullptr && !backend.randomize_caches(dflash->state(), key + 1))) {
+      return Error{
+          ErrorCode::kUnsupported,
+          fmt::format("the backend {} has no random keys and values: use another", backend.name())};
+    }
   }
   enter(options, checkpoint::LoadPhase::kPreparing);
   return std::unique_ptr<Model>(std::make_unique<Laguna>(std::move(info), max_length,

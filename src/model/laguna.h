@@ -25,6 +25,11 @@ struct LoadOptions {
   checkpoint::LoadProgress* progress = nullptr;
   // Weights are made for the configs, and no tensor of either directory is looked at.
   std::optional<RandomOptions> random = {};
+  // Caches begin as random numbers in place of nothing, for Model::take_as_computed().
+  bool random_caches = false;
+  // Proposals that a step may verify though there is no draft (they come from elsewhere); beside a
+  // draft, its own number counts.
+  int foreign_proposals = 0;
 };
 
 // The memory of keys, values and rows that load() takes, for whoever plans it. Of `options` slots,

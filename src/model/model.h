@@ -98,6 +98,11 @@ class Model {
   // committed rows must have been computed by the last step (or before it).
   virtual void commit(std::span<const Commit> commits) = 0;
 
+  // For timing: begins a new sequence in the slot whose positions below `length` count as computed
+  // and committed, though nothing was: keys and values are what the caches hold
+  // (LoadOptions::random_caches).
+  virtual void take_as_computed(int slot, int32_t length) = 0;
+
   // How many experts the last step read, all its segments together.
   virtual kernels::ExpertUse expert_use() const { return {}; }
 

@@ -162,7 +162,35 @@ std::vector<std::byte> RandomLoader::make(size_t i) const {
   return bytes;
 }
 
+std::optional<kernels::RandomMatrix> RandomLoader::describe(int64_t first_row, int64_t rows,
+                                                            int64_t columns) const {
+  const RandomTensor& tensor = tensors_[0];
+  kernels::RandomMatrix matrix{.rows = rows,
+                               .columns = columns,
+                               .first_row = first_row,
+                               .values = random_key(tensor.name, seed_)};
+  if (tensor.kind == Kind::kE2M1) {
+    matrix.format = Format::kNVFP4;
+    matrix.scales = random_key(tensors_[1].name, seed_);
+    matrix.scale = tensors_[2].scale;
+    return matrix;
+  }
+  if (tensor.dtype != DType::kBF16 || tensor.kind != Kind::kNormal || rows == 1) {
+    return std::nullopt;
+  }
+  matrix.format = Format::kBFloat16;
+  matrix.scale = tensor.scale;
+  return matrix;
+}
+
 Result<Weight> RandomLoader::prepare(int64_t rows, int64_t columns) {
+  if (const auto described = describe(0, rows, columns)) {
+    LAGOON_ASSIGN(Weight made, backend_.prepare_random(*described));
+    if (made != nullptr) {
+      tensors_.clear();
+      return made;
+    }
+  }
   const std::vector<std::byte> values = make(0);
   HostMatrix matrix{.rows = rows, .columns = columns, .values = values.data()};
   std::vector<std::byte> scales;
@@ -217,6 +245,17 @@ Result<std::vector<Weight>> RandomLoader::stacked(const std::string& name,
                                                   std::span<const int64_t> rows) {
   LAGOON_ASSIGN(std::vector<Weight> parts, RandomSource::stacked(name, shape, rows));
   const int64_t columns = shape.back();
+  int64_t first_row = 0;
+  for (size_t i = 0; i < parts.size(); first_row += rows[i++]) {
+    const auto described = describe(first_row, rows[i], columns);
+    if (!described) break;
+    LAGOON_ASSIGN(parts[i], backend_.prepare_random(*described));
+    if (parts[i] == nullptr) break;
+  }
+  if (parts.back() != nullptr) {
+    tensors_.clear();
+    return parts;
+  }
   const std::vector<std::byte> bytes = make(0);
   HostMatrix part{.format = Format::kBFloat16, .columns = columns, .values = bytes.data()};
   for (size_t i = 0; i < parts.size(); ++i) {

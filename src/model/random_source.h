@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -60,7 +62,7 @@ class RandomSource : public TensorSource {
   const RandomModel model_;
 };
 
-// Makes the bytes of the same tensors and hands them to the backend.
+// Makes the bytes of the same tensors and hands them to the backend, unless it makes them itself.
 class RandomLoader : public RandomSource {
  public:
   RandomLoader(const checkpoint::QuantizationScheme& scheme, const RandomModel& model,
@@ -79,6 +81,10 @@ class RandomLoader : public RandomSource {
  private:
   // The bytes of tensor i of the last call.
   std::vector<std::byte> make(size_t i) const;
+  // Large matrices of the last call as a backend may make them: rows [first_row, first_row + rows).
+  // Nothing where they are small, or stored in a way that none makes.
+  std::optional<kernels::RandomMatrix> describe(int64_t first_row, int64_t rows,
+                                                int64_t columns) const;
   // The weight that the last call's tensors stand for.
   Result<kernels::Weight> prepare(int64_t rows, int64_t columns);
 

@@ -10,67 +10,34 @@
 #include "base/check.h"
 #include "model/random_source.h"
 #include "model/weights.h"
+#include "numeric/random_numbers.h"
 
 namespace lagoon::model {
 namespace {
 
 using numeric::DType;
+using numeric::RandomNumbers;
 using Kind = RandomTensor::Kind;
 
-// SplitMix64's output function: Steele, Lea and Flood, "Fast splittable pseudorandom number
-// generators", OOPSLA 2014.
 uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
+  return numeric::mix_bits(x);
 }
 
-// The numbers of one tensor, by index.
-struct Stream {
-  uint64_t key = 0;
-
-  uint64_t word(uint64_t index) const { return mix(key + index * 0x9e3779b97f4a7c15u); }
-  // About N(0, 1), within +-3.47: four uniform numbers added (Irwin-Hall), without a library
-  // function whose rounding differs from machine to machine.
-  float normal(uint64_t index) const {
-    const uint64_t x = word(index);
-    const auto sum =
-        static_cast<int32_t>((x & 0xffffu) + (x >> 16 & 0xffffu) + (x >> 32 & 0xffffu) + (x >> 48));
-    constexpr float kScale = 2.6428991e-5F;  // sqrt(3) / 65536
-    return static_cast<float>(sum - 131070) * kScale;
-  }
-  float uniform(uint64_t index) const {  // [0, 1)
-    return static_cast<float>(word(index) >> 40) * 0x1p-24F;
-  }
-};
-
-Stream stream_of(const std::string& name, uint64_t seed) {
-  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return {mix(hash ^ mix(seed + 0x9e3779b97f4a7c15u))};
+RandomNumbers numbers_of(const std::string& name, uint64_t seed) {
+  return {random_key(name, seed)};
 }
 
-// Two e2m1 codes for 16 random bits. Of 128 magnitudes these many are 0, .5, 1, 1.5, 2, 3, 4, 6:
-// what rounding N(0, 2.5^2) gives, about the spread of a block of 16 whose largest becomes 6.
+// Two e2m1 codes for 16 random bits.
 std::array<uint8_t, 65536> make_e2m1_pairs() {
-  constexpr std::array<int, 8> kOf128 = {10, 20, 19, 17, 21, 20, 15, 6};
-  std::array<uint8_t, 256> codes{};
-  size_t next = 0;
-  for (size_t magnitude = 0; magnitude < kOf128.size(); ++magnitude) {
-    for (int i = 0; i < kOf128[magnitude]; ++i) {
-      codes[next++] = static_cast<uint8_t>(magnitude);
-      codes[next++] = static_cast<uint8_t>(magnitude | 8u);
-    }
-  }
-  CHECK(next == codes.size());
   std::array<uint8_t, 65536> pairs{};
-  for (size_t i = 0; i < pairs.size(); ++i) {
-    pairs[i] = static_cast<uint8_t>(codes[i & 255u] | codes[i >> 8] << 4);
+  for (uint32_t i = 0; i < pairs.size(); ++i) {
+    pairs[i] =
+        static_cast<uint8_t>(numeric::random_e2m1(i & 255u) | numeric::random_e2m1(i >> 8) << 4);
   }
   return pairs;
 }
 
-void fill_e2m1(const Stream& stream, uint64_t first, std::span<std::byte> into) {
+void fill_e2m1(const RandomNumbers& stream, uint64_t first, std::span<std::byte> into) {
   static const std::array<uint8_t, 65536> kPairs = make_e2m1_pairs();
   for (size_t i = 0; i < into.size(); i += 4) {
     uint64_t bits = stream.word((first + i) / 4);
@@ -80,17 +47,16 @@ void fill_e2m1(const Stream& stream, uint64_t first, std::span<std::byte> into) 
   }
 }
 
-void fill_e4m3(const RandomTensor& tensor, const Stream& stream, uint64_t first,
+void fill_e4m3(const RandomTensor& tensor, const RandomNumbers& stream, uint64_t first,
                std::span<std::byte> into) {
   for (size_t i = 0; i < into.size(); ++i) {
-    // 0x6c is 96, 0x7b is 352.
     into[i] = static_cast<std::byte>(tensor.kind == Kind::kBlockScale
-                                         ? 0x6cu + stream.word(first + i) % 16
+                                         ? stream.block_scale(first + i)
                                          : numeric::float_to_e4m3(64 * stream.normal(first + i)));
   }
 }
 
-float value(const RandomTensor& tensor, const Stream& stream, uint64_t index) {
+float value(const RandomTensor& tensor, const RandomNumbers& stream, uint64_t index) {
   switch (tensor.kind) {
     case Kind::kNormal:
       return tensor.scale * stream.normal(index);
@@ -103,6 +69,12 @@ float value(const RandomTensor& tensor, const Stream& stream, uint64_t index) {
 
 }  // namespace
 
+uint64_t random_key(const std::string& name, uint64_t seed) {
+  uint64_t hash = 0xcbf29ce484222325u;  // FNV-1a
+  for (const char c : name) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return mix(hash ^ mix(seed + 0x9e3779b97f4a7c15u));
+}
+
 uint64_t RandomTensor::bytes() const {
   uint64_t bytes = numeric::dtype_size(dtype);
   for (const int64_t extent : shape) bytes *= static_cast<uint64_t>(extent);
@@ -112,7 +84,7 @@ uint64_t RandomTensor::bytes() const {
 void fill_random(const RandomTensor& tensor, uint64_t seed, uint64_t first_byte,
                  std::span<std::byte> into) {
   CHECK(first_byte % 8 == 0 && first_byte + into.size() <= tensor.bytes());
-  const Stream stream = stream_of(tensor.name, seed);
+  const RandomNumbers stream = numbers_of(tensor.name, seed);
   if (tensor.kind == Kind::kE2M1) {
     fill_e2m1(stream, first_byte, into);
   } else if (tensor.dtype == DType::kF8E4M3) {
@@ -144,8 +116,8 @@ double simulate_overlap(double deviation, int experts, int top_k) {
   constexpr int kRows = 48;
   double pairs = 0;
   for (uint64_t model = 0; model < kModels; ++model) {
-    const Stream biases{mix(2 * model + 1)};
-    const Stream logits{mix(2 * model + 2)};
+    const RandomNumbers biases{mix(2 * model + 1)};
+    const RandomNumbers logits{mix(2 * model + 2)};
     std::vector<int> chosen(static_cast<size_t>(experts));
     std::vector<std::pair<double, int>> scores(static_cast<size_t>(experts));
     for (int row = 0; row < kRows; ++row) {

@@ -49,6 +49,9 @@ struct RandomTensor {
   uint64_t bytes() const;
 };
 
+// The key of a tensor's numbers (numeric/random_numbers.h).
+uint64_t random_key(const std::string& name, uint64_t seed);
+
 // Fills `into` with the tensor's bytes from `first_byte` on; both are multiples of 8 bytes, but for
 // the tensor's end. Any thread.
 void fill_random(const RandomTensor& tensor, uint64_t seed, uint64_t first_byte,

@@ -11,7 +11,9 @@
 
 #include "checkpoint/checkpoint_writer.h"
 #include "kernels/ref/backend.h"
+#include "kernels/test_weights.h"
 #include "model/random_source.h"
+#include "model/test_backend.h"
 #include "model/test_support.h"
 #include "model/weights.h"
 
@@ -154,6 +156,41 @@ TEST(RandomWeights, OnDiskAndInMemoryTheyAreTheSame) {
                           expected.logits.size() * sizeof(float)),
               0);
     EXPECT_EQ(actual.proposals, expected.proposals);
+  }
+}
+
+// A backend that makes BF16 and NVFP4 matrices itself, as kernels::RandomMatrix says.
+class MakingBackend final : public WatchedBackend {
+ public:
+  using WatchedBackend::WatchedBackend;
+  Result<kernels::Weight> prepare_random(const kernels::RandomMatrix& matrix) override {
+    ++made;
+    return prepare(kernels::random_weight(matrix).host());
+  }
+  int made = 0;
+};
+
+TEST(RandomWeights, ABackendThatMakesThemMakesTheSame) {
+  for (const std::string& config :
+       {config_with(quantised("nvfp4-pack-quantized", "", R"({"num_bits":8})")),
+        config_with(quantised("float-quantized", "")), config_with("")}) {
+    TempDir target;
+    TempDir draft;
+    ASSERT_TRUE(checkpoint::write_text(target.path() + "/config.json", config).ok());
+    ASSERT_TRUE(checkpoint::write_text(draft.path() + "/config.json", kDraftConfig).ok());
+    const auto target_dir = checkpoint::ModelDir::open_config(target.path()).value();
+    const auto draft_dir = checkpoint::ModelDir::open_config(draft.path()).value();
+    LoadOptions options;
+    options.random = RandomOptions{.seed = 5, .routing_overlap = 0.3};
+    const auto make = [] { return kernels::ref::make_backend(kernels::Activations::kBFloat16, 2); };
+    const auto plain = make();
+    MakingBackend making(make());
+    const Output expected = run(*load(target_dir, &draft_dir, *plain, options).value(), true);
+    const Output actual = run(*load(target_dir, &draft_dir, making, options).value(), true);
+    EXPECT_EQ(actual.logits, expected.logits);
+    EXPECT_EQ(actual.proposals, expected.proposals);
+    // Attention alone: q, k, v, g and o of each layer.
+    EXPECT_GT(making.made, 4 * 5);
   }
 }
 

@@ -13,7 +13,7 @@
 namespace lagoon::model::testing {
 
 // Another backend; taps of the target and logits of its draft can be read.
-class WatchedBackend final : public kernels::Backend {
+class WatchedBackend : public kernels::Backend {
  public:
   explicit WatchedBackend(std::unique_ptr<kernels::Backend> backend)
       : backend_(std::move(backend)) {}
@@ -51,6 +51,9 @@ class WatchedBackend final : public kernels::Backend {
   }
   Result<void> reserve(kernels::State& state, const kernels::Layers& layers) override {
     return backend_->reserve(state, layers);
+  }
+  bool randomize_caches(kernels::State& state, uint64_t key) override {
+    return backend_->randomize_caches(state, key);
   }
   void begin(kernels::State& state, const kernels::Batch& batch) override {
     backend_->begin(state, batch);

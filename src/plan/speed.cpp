@@ -86,9 +86,23 @@ ByteModel::ByteModel(const checkpoint::TargetConfig& config, const Inventory& we
 }
 
 double ByteModel::step_bytes(int rows, int64_t context) const {
-  return fixed_ + distinct_experts(experts_, top_k_, rows) * per_expert_ +
-         full_position_ * static_cast<double>(context) +
-         sliding_position_ * static_cast<double>(std::min(context, window_));
+  return counted_bytes(distinct_experts(experts_, top_k_, rows), static_cast<double>(context), 1);
+}
+
+double ByteModel::counted_bytes(double distinct, double context, int streams) const {
+  return fixed_ + distinct * per_expert_ +
+         streams * (full_position_ * context +
+                    sliding_position_ * std::min(context, static_cast<double>(window_)));
+}
+
+double ByteModel::draft_bytes(const checkpoint::DraftConfig& config, double context, int streams,
+                              bool fusion) const {
+  constexpr double kBFloat16 = 2;
+  const auto hidden = static_cast<double>(config.hidden);
+  const double matrix = static_cast<double>(config.tap_layers.size()) * hidden * hidden;
+  const double position = 2.0 * config.layers * config.kv_heads * config.head_dim;
+  return draft_bytes_ - (fusion ? 0 : kBFloat16 * matrix) +
+         kBFloat16 * streams * position * std::min(context, static_cast<double>(config.window));
 }
 
 double ByteModel::tokens_per_second(int k, int64_t context, double rate) const {

@@ -29,8 +29,15 @@ class ByteModel {
 
   // Bytes that a step of one request of `rows` rows reads with `context` positions before them.
   double step_bytes(int rows, int64_t context) const;
+  // Of a step of `streams` requests with so many positions before each, in which a sparse layer
+  // reads `distinct` experts.
+  double counted_bytes(double distinct, double context, int streams) const;
   // Of a draft for it, the target's lm_head included.
   double draft_bytes() const { return draft_bytes_; }
+  // The same with keys and values of the context, for `streams` requests; `fusion`: with the matrix
+  // that makes context of the target's taps, which a step reads once it is known what stands.
+  double draft_bytes(const checkpoint::DraftConfig& config, double context, int streams,
+                     bool fusion) const;
   // Of one request, with k proposals a step (0: none), where `rate` bytes come a second.
   double tokens_per_second(int k, int64_t context, double rate) const;
 

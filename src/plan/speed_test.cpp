@@ -20,6 +20,23 @@ TEST(ByteModel, BytesOfAStep) {
   EXPECT_NEAR((model.step_bytes(1, 262144) - model.step_bytes(1, 512)) / (int64_t{1} << 30), 6,
               0.02);
   EXPECT_NEAR(model.draft_bytes() / 1e9, 2.23 + 0.6166, 0.005);
+  EXPECT_EQ(model.counted_bytes(10, 2048, 1), model.step_bytes(1, 2048));
+  // Four streams at 131,072: keys and values of each, weights of the experts that were counted.
+  const double positions = 2.0 * 8 * 128 * (12 * 131072.0 + 36 * 512);
+  EXPECT_NEAR(model.counted_bytes(36.5, 131072, 4) - model.counted_bytes(36.5, 0, 4), 4 * positions,
+              1);
+  EXPECT_NEAR((model.counted_bytes(11, 0, 1) - model.counted_bytes(10, 0, 1)) / 1e9, 0.2495,
+              0.0005);
+}
+
+TEST(ByteModel, BytesOfADraft) {
+  const ByteModel model = published_pair();
+  const checkpoint::DraftConfig config = full_size().draft;
+  // Six taps of 3,072 are 113 MB; a context of 512 positions of six layers is 12.6 MB a stream.
+  EXPECT_NEAR(model.draft_bytes(config, 0, 1, true), model.draft_bytes(), 1);
+  EXPECT_NEAR(model.draft_bytes(config, 0, 1, true) - model.draft_bytes(config, 0, 1, false),
+              2.0 * 6 * 3072 * 3072, 1);
+  EXPECT_NEAR(model.draft_bytes(config, 4096, 4, true) - model.draft_bytes(), 4 * 512 * 24576, 1);
 }
 
 // One Spark under vLLM: 18.9 tok/s without a draft are 189 GB/s; 42.9 were measured with k = 6.

@@ -99,6 +99,27 @@ describe('a synthetic pair', () => {
     assert.ok(drafted.experts_per_layer > 4 && drafted.experts_per_layer < 16);
   });
 
+  test('bench without prompts and without a draft', async () => {
+    const { stdout } = await lagoon('bench', at('target'), '--load-format', 'dummy', '--k', '0,3',
+      '--random-context', '--random-proposals', '--input-len', '900', '--output-len', '24',
+      '--warmup', '0', '--repeats', '1', '--json', at('r.json'));
+    assert.match(stdout, /^memory: \d+\.\d GB\/s$/m);
+    const figures = json('r.json');
+    figures.rows.forEach(checkRow);
+    const [one, four] = figures.rows;
+    assert.equal(one.random_context, true);
+    assert.equal(one.step_seconds.count, 23);
+    assert.equal(four.rows_per_step > 3.5, true);
+    assert.ok(four.acceptance < 0.2);
+    // Three rows more read more experts, and nothing of a draft.
+    assert.ok(four.step_bytes > one.step_bytes && four.step_bytes < 3 * one.step_bytes);
+    assert.deepEqual(figures.draft_steps, []);
+    assert.equal(figures.loads.length, 1);
+    const { memory_bytes_per_second: rate } = figures;
+    const share = one.step_bytes / one.step_seconds.median / rate;
+    assert.ok(Math.abs(one.share_of_memory_rate - share) < 1e-9);
+  });
+
   test('bench by URL', async () => {
     const server = await Server.start(['--load-format', 'dummy', '--speculative-config',
       speculative(3), '--synthetic-acceptance', '1,1,0']);

@@ -31,6 +31,11 @@ class CpuBackend final : public Backend {
     return state;
   }
 
+  bool randomize_caches(State& state, uint64_t key) override {
+    as_cpu(state).randomize_caches(key);
+    return true;
+  }
+
   void begin(State& state, const Batch& batch) override {
     CpuState& cpu = as_cpu(state);
     finish_context(machine_, cpu);

@@ -3,6 +3,7 @@
 #include <exception>
 
 #include "base/check.h"
+#include "numeric/random_numbers.h"
 
 namespace lagoon::kernels::cpu {
 namespace {
@@ -31,6 +32,23 @@ Result<std::unique_ptr<CpuState>> CpuState::allocate(const StateShape& shape,
   } catch (const std::exception&) {  // bad_alloc or length_error
     return out_of_cache_memory(CpuState(shape).step_,
                                bytes_of(element_of(activations, shape.cache_type)));
+  }
+}
+
+void CpuState::randomize_caches(uint64_t key) {
+  const bool fp8 = shape().cache_type == CacheType::kFP8;
+  for (std::vector<Cache>* caches : {&full_, &sliding_}) {
+    for (Cache& cache : *caches) {
+      const numeric::RandomNumbers numbers{numeric::mix_bits(++key)};
+      std::vector<float> vectors(2 * static_cast<size_t>(cache.head_dim()));
+      uint64_t next = 0;
+      for (int64_t entry = 0; entry < step_.entries(cache.window()); ++entry) {
+        for (int head = 0; head < cache.kv_heads(); ++head) {
+          for (float& x : vectors) x = (fp8 ? 64.0F : 1.0F) * numbers.normal(next++);
+          cache.put(entry, head, vectors.data(), vectors.data() + cache.head_dim(), 1, 1);
+        }
+      }
+    }
   }
 }
 

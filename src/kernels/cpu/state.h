@@ -33,6 +33,9 @@ class CpuState final : public State {
   const Step& step() const { return step_; }
   std::span<const Row> rows() const { return step_.rows(); }
 
+  // See Backend::randomize_caches().
+  void randomize_caches(uint64_t key);
+
   void begin(const Batch& batch);
   void keep_proposals(std::span<const SampleRow> asked, std::span<const int32_t> tokens) {
     step_.keep_proposals(asked, tokens);

@@ -20,16 +20,18 @@ constexpr float kLog2E = 1.4426950408889634f;
 // Which queries a tile has.
 struct Tile {
   Group group;
-  int first;    // query of the group: row * heads of a key head + head
-  int queries;  // of the group
+  int first = 0;    // query of the group: row * heads of a key head + head
+  int queries = 0;  // of the group; 0: no such tile
 };
 
+// Where there may be fewer tiles than blocks, an empty group follows the last one.
 __device__ Tile find_tile(const Attention& a, int per_key_head) {
   int tile = blockIdx.z;
   int g = 0;
   for (;; ++g) {
     const int tiles = (a.groups[g].rows * per_key_head + kQueryTile - 1) / kQueryTile;
     if (tile < tiles) break;
+    if (tiles == 0) return {};
     tile -= tiles;
   }
   return {a.groups[g], tile * kQueryTile, a.groups[g].rows * per_key_head};
@@ -283,6 +285,7 @@ __global__ void __launch_bounds__(kAttendWarps* kLanes) attend_kernel(Attention 
   let_others_start();
   wait_for_others();
   const Tile tile = find_tile(a, per_key_head);
+  if (tile.queries == 0) return;
   const int last_query = min(tile.first + kQueryTile, tile.queries) - 1;
   const int highest = tile.group.first_position + last_query / per_key_head;
   const int lowest =

@@ -10,8 +10,6 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Partial results of a launch; longer prompts take several.
-constexpr int64_t kMostPartial = int64_t{32} << 20;  // floats
 // Blocks of a launch in its second and third dimension.
 constexpr int kMostTiles = 65535;
 
@@ -34,6 +32,16 @@ std::vector<Attention> cut_into_parts(const CudaState& state, const AttentionLay
   const std::span<const RowGroup> groups = state.host_groups();
   const int64_t most_rows =
       layer.window > 0 ? state.step().rows_at_once() : std::max<int64_t>(1, state.rows());
+  if (state.rows() <= kMostGraphRows && state.rows() <= most_rows) {
+    // There are more tiles than groups take only where a sequence has several rows, and then an
+    // empty group stands behind the last one.
+    Attention whole = common;
+    whole.groups = state.groups();
+    whole.row_count = state.rows();
+    whole.query_tiles = static_cast<int>(
+        most_query_tiles(state.rows(), layer.heads / layer.kv_heads, state.shape().sequences));
+    if (partial_size(whole) <= kMostPartial) return {whole};
+  }
   std::vector<Attention> parts;
   for (size_t g = 0; g < groups.size(); ++g) {
     Attention longer = parts.empty() ? common : parts.back();

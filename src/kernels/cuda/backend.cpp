@@ -34,6 +34,12 @@ class CudaBackend final : public Backend {
     return weight;
   }
 
+  Result<Weight> prepare_random(const RandomMatrix& matrix) override {
+    finish_step();
+    LAGOON_ASSIGN(Weight weight, Matrix::make(*device_, matrix));
+    return weight;
+  }
+
   Result<std::unique_ptr<State>> allocate(const StateShape& shape) override {
     finish_step();
     LAGOON_ASSIGN(std::unique_ptr<State> state, CudaState::allocate(*device_, shape));
@@ -101,6 +107,10 @@ class CudaBackend final : public Backend {
     return {.layers = use[0], .distinct = use[1]};
   }
 
+  std::optional<double> waited_seconds() const override { return device_->waited(); }
+
+  bool replays_steps() const override { return device_->uses_graphs; }
+
   const Error* failure() const override { return device_->failure(); }
 
   std::optional<DeviceMemory> device_memory() const override {
@@ -108,16 +118,21 @@ class CudaBackend final : public Backend {
     return DeviceMemory{.free = device_->free_bytes(), .total = device_->total_bytes()};
   }
 
-  std::optional<double> measure_read_rate() override {
+  bool randomize_caches(State& state, uint64_t key) override {
     finish_step();
-    constexpr size_t kBytes = size_t{256} << 20;
+    as_cuda(state).randomize_caches(key);
+    return true;
+  }
+
+  std::optional<double> measure_read_rate(int64_t bytes) override {
+    finish_step();
     constexpr int kCopies = 10;
-    uint8_t* memory = take_device_memory(2 * kBytes);
+    uint8_t* memory = take_device_memory(2 * bytes);
     if (memory == nullptr) return std::nullopt;
     const auto copy = [&](int times) {
       for (int i = 0; i < times; ++i) {
-        device_->check(cudaMemcpyAsync(memory + kBytes, memory, kBytes, cudaMemcpyDeviceToDevice,
-                                       device_->stream()),
+        device_->check(cudaMemcpyAsync(memory + bytes, memory, static_cast<size_t>(bytes),
+                                       cudaMemcpyDeviceToDevice, device_->stream()),
                        "a copy on the device");
       }
       device_->wait();
@@ -128,7 +143,7 @@ class CudaBackend final : public Backend {
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
     give_device_memory(memory);
     if (device_->failed()) return std::nullopt;
-    return 2.0 * kBytes * kCopies / seconds.count();
+    return 2.0 * static_cast<double>(bytes) * kCopies / seconds.count();
   }
 
   void read_tap(const State& state, int tap, int row, std::span<float> out) const override {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
@@ -238,7 +239,12 @@ void Device::wait() {
   if (failed()) return;
   check(cudaGetLastError(), "a launch");
   ++waits_;
+  const auto begin = std::chrono::steady_clock::now();
   check(cudaStreamSynchronize(stream_), "a step");
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  // One thread writes.
+  waited_.store(waited_.load(std::memory_order_relaxed) + seconds.count(),
+                std::memory_order_relaxed);
 }
 
 void Device::wait_for(CUevent_st* event) {

@@ -1,6 +1,7 @@
 // The GPU: its stream, its memory, and what went wrong with it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -99,6 +100,8 @@ class Device {
   void wait_for(CUevent_st* event);
   // How often the host had to wait.
   int64_t waits() const { return waits_; }
+  // How long wait() has taken so far, in seconds. Any thread.
+  double waited() const { return waited_.load(std::memory_order_relaxed); }
 
   // The first failure of the driver, of the device or of memory is kept: nothing that comes after
   // it means anything, and nothing more is put on the stream.
@@ -136,6 +139,7 @@ class Device {
   std::string name_;
   bool shares_host_memory_ = false;
   int64_t waits_ = 0;
+  std::atomic<double> waited_ = 0;
   std::optional<Error> failure_;
 };
 

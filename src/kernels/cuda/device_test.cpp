@@ -55,6 +55,39 @@ const char* name_of(Format format) {
   return format == Format::kBFloat16 ? "BF16" : format == Format::kFP8 ? "FP8" : "NVFP4";
 }
 
+// ---- Random matrices
+
+TEST_F(GpuTest, RandomMatricesAreTheHostsToTheBit) {
+  // More rows than pass through scratch at once, and rows of a larger matrix.
+  for (const RandomMatrix& random : {
+           RandomMatrix{.rows = 40, .columns = 48, .values = 7, .scale = 0.3F},
+           RandomMatrix{
+               .rows = 9000, .columns = 3072, .first_row = 123, .values = 8, .scale = 0.02F},
+           RandomMatrix{.format = Format::kNVFP4,
+                        .rows = 128,
+                        .columns = 336,
+                        .first_row = 16,
+                        .values = 9,
+                        .scales = 10,
+                        .scale = 25000},
+       }) {
+    device_->weights.clear();
+    const auto made = Matrix::make(*device_, random).value();
+    const TestWeight weight = random_weight(random);
+    const auto packed = Matrix::pack(*device_, weight.host()).value();
+    const MatrixView& a = made->view();
+    const MatrixView& b = packed->view();
+    EXPECT_EQ(a.divisor, b.divisor);
+    const int64_t bytes = packed_bytes(a.packing, a.rows, a.columns);
+    EXPECT_EQ(from_device(a.values, bytes), from_device(b.values, bytes));
+    if (random.format != Format::kNVFP4) continue;
+    const int64_t scale_bytes = tiles_of(a.rows) * units_of(a.columns) * kUnitScaleBytes;
+    EXPECT_EQ(from_device(a.scales, scale_bytes), from_device(b.scales, scale_bytes));
+  }
+  EXPECT_EQ(Matrix::make(*device_, {.format = Format::kFP8, .rows = 16, .columns = 16}).value(),
+            nullptr);
+}
+
 // ---- Products
 
 class Products : public GpuTest {

@@ -1,5 +1,7 @@
 // The chosen experts of a step, all in one launch: as many blocks as the device holds take tiles of
-// chosen experts in turn, each for all rows of the expert, eight at a time.
+// chosen experts in turn, each for all rows of the expert, eight at a time. The warps of a block
+// share a tile, or, where there are enough tiles, have one each: then a warp adds up its slices by
+// itself, in the same order, and nothing is exchanged.
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/weights.cuh"
 
@@ -12,16 +14,112 @@ struct ExpertArgs {
   int top_k;
 };
 
-// A block's work: a few tiles (a group) of a chosen expert (a slot).
-struct Work {
-  int slot, group, first, end;  // [first, end) of Routing::order
-  __device__ Work(const Routing& routing, int item, int groups)
-      : slot(item / groups),
-        group(item % groups),
-        first(routing.slots[2 * slot + 1]),
-        end(routing.slots[2 * slot + 3]) {}
-  __device__ int passes() const { return (end - first + 7) / 8; }
+// How tiles (or pairs of them) of the chosen experts are dealt out: to blocks, several at a time
+// and in slices, or whole ones to warps.
+struct Deal {
+  bool whole;
+  int items, first, stride;  // of this warp, which takes items first, first + stride, ...
+  int of_expert;             // items of a chosen expert
+  // `tiles` of an expert, of which a block takes part.cut.tiles() at a time.
+  __device__ Deal(int chosen, int tiles, const Part& part, int stages_of_unit) {
+    const int groups = (tiles + part.cut.tiles() - 1) / part.cut.tiles();
+    const int blocks = static_cast<int>(gridDim.x);
+    const auto rounds = [](int work, int workers) { return (work + workers - 1) / workers; };
+    // In halves of a stage: the end of a shared item takes as long as two stages, that of a whole
+    // one as half of one.
+    const int stages = part.units * stages_of_unit;
+    const int slice = part.cut.units * stages_of_unit;
+    whole = rounds(chosen * tiles, blocks * kWarps) * (2 * stages + 1) <
+            rounds(chosen * groups, blocks) * (2 * slice + 4);
+    of_expert = whole ? tiles : groups;
+    items = chosen * of_expert;
+    first = static_cast<int>(blockIdx.x);
+    stride = blocks;
+    if (whole) {
+      first = first * kWarps + static_cast<int>(threadIdx.x) / kLanes;
+      stride *= kWarps;
+    }
+  }
 };
+
+// An item: a tile (or pair) of a chosen expert (a slot), for its rows.
+struct Work {
+  int slot, tile, rows_begin, rows_end;  // rows: of Routing::order
+  __device__ Work(const Routing& routing, const Deal& deal, const Part& part, int item)
+      : slot(item / deal.of_expert),
+        tile(item % deal.of_expert),
+        rows_begin(routing.slots[2 * slot + 1]),
+        rows_end(routing.slots[2 * slot + 3]) {
+    if (!deal.whole) tile = tile * part.cut.tiles() + part.in_block;
+  }
+  __device__ int passes() const { return (rows_end - rows_begin + 7) / 8; }
+};
+
+// The units that a warp has of an item.
+struct Units {
+  int first, end;
+  __device__ Units(const Deal& deal, const Part& part)
+      : first(deal.whole ? 0 : part.first), end(deal.whole ? part.units : part.end) {}
+};
+
+// Sums over the units that a warp has of two tiles: of a slice, or of all slices in order.
+template <Packing P, typename Next>
+__device__ __forceinline__ void multiply_item(WeightStream<P, 2>& weights, const Deal& deal,
+                                              const Part& part, const Bits16* x,
+                                              const float* const (&scales)[2], float (&total)[2][4],
+                                              Next& next) {
+  const Units units(deal, part);
+  float own[2][4] = {};
+  for (int first = units.first; first < units.end; first += part.cut.units) {
+    float sums[2][4] = {};
+    const int stages =
+        (min(first + part.cut.units, units.end) - first) * WeightStream<P, 2>::kPerUnit;
+    for (int stage = 0; stage < stages; ++stage) {
+      weights.multiply(first, stage, x, scales, own, sums, next);
+    }
+#pragma unroll
+    for (int m = 0; m < 2; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        total[m][i] = first == units.first ? sums[m][i] : total[m][i] + sums[m][i];
+      }
+    }
+  }
+}
+
+// Where sum i of a lane belongs: keep_sums().
+__device__ __forceinline__ int row_of_sum(int lane, int i) {
+  return lane % 4 * 2 + i % 2;
+}
+__device__ __forceinline__ int column_of_sum(int lane, int i) {
+  return lane / 4 + i / 2 * 8;
+}
+
+// What put_gated() does, from the sums of two whole tiles.
+template <Packing P, typename RowOf>
+__device__ __forceinline__ void put_gated_sums(const MatrixView& gate, const MatrixView& up,
+                                               int64_t tile, int lane, const float (&sums)[2][4],
+                                               const RowOf& row_of, Bits16* h) {
+  const int64_t stride = padded(gate.rows);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int64_t row = row_of(row_of_sum(lane, i));
+    const int64_t n = tile * kTileRows + column_of_sum(lane, i);
+    if (row < 0) continue;
+    const float g = finish<P>(gate, sums[0][i]);
+    const float u = finish<P>(up, sums[1][i]);
+    h[row * stride + n] = static_cast<Bits16>(n < gate.rows ? to_bits(swiglu(g, u)) : 0);
+  }
+  // The last tile writes what is behind the columns.
+  if (tile != tiles_of(gate.rows) - 1) return;
+  for (int r = 0; r < 8; ++r) {
+    const int64_t row = row_of(r);
+    if (row < 0) continue;
+    for (int64_t n = tiles_of(gate.rows) * kTileRows + lane; n < stride; n += kLanes) {
+      h[row * stride + n] = 0;
+    }
+  }
+}
 
 // h[e] = BF16(silu(gate x) * (up x))
 template <Packing P>
@@ -32,12 +130,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
   const Part part(args.hidden);
   const int warp = threadIdx.x / kLanes;
-  const int groups = static_cast<int>(blocks_of(args.inner, args.hidden));
+  const int tiles = static_cast<int>(tiles_of(args.inner));
   let_others_start();
   wait_for_others();
   const Routing& routing = args.routing;
-  const int items = *routing.count * groups;
-  int opened = blockIdx.x;
+  const Deal deal(*routing.count, tiles, part, Weights::kPerUnit);
+  int opened = deal.first;
   int passes = 0;  // left of the item before `opened`
   typename Weights::Source again;
   auto next = [&](typename Weights::Source& source) {
@@ -46,14 +144,14 @@ __global__ void __launch_bounds__(kThreads, 2)
       source = again;
       return;
     }
-    for (; opened < items && source.stages == 0; opened += gridDim.x) {
-      const Work work(routing, opened, groups);
+    const Units units(deal, part);
+    for (; opened < deal.items && source.stages == 0; opened += deal.stride) {
+      const Work work(routing, deal, part, opened);
       const ExpertView& view = routing.views[work.slot];
-      const int64_t tile = work.group * int64_t{part.cut.tiles()} + part.in_block;
-      if (view.gate.packing != P || tile >= tiles_of(args.inner)) continue;
-      source.set(0, view.gate, tile, part);
-      source.set(1, view.up, tile, part);
-      source.stages = (part.end - part.first) * Weights::kPerUnit;
+      if (view.gate.packing != P || work.tile >= tiles) continue;
+      source.set(0, view.gate, work.tile, part, units.first);
+      source.set(1, view.up, work.tile, part, units.first);
+      source.stages = (units.end - units.first) * Weights::kPerUnit;
       passes = source.stages > 0 ? work.passes() - 1 : 0;
       again = source;
     }
@@ -61,28 +159,30 @@ __global__ void __launch_bounds__(kThreads, 2)
   Weights weights(shared.ring, part.lane);
   weights.fill(next);
   int turn = 0;
-  for (int item = blockIdx.x; item < items; item += gridDim.x) {
-    const Work work(routing, item, groups);
+  for (int item = deal.first; item < deal.items; item += deal.stride) {
+    const Work work(routing, deal, part, item);
     const MatrixView gate = routing.views[work.slot].gate;
     const MatrixView up = routing.views[work.slot].up;
     if (gate.packing != P) continue;
-    const int64_t tile = work.group * int64_t{part.cut.tiles()} + part.in_block;
-    const bool real = tile < tiles_of(args.inner);
-    for (int at = work.first; at < work.end; at += 8, turn ^= 1) {
+    const bool real = work.tile < tiles;
+    for (int at = work.rows_begin; at < work.rows_end; at += 8, turn ^= 1) {
       float sums[2][4] = {};
       if (real) {
         const int place = at + part.lane / 4;
         const Bits16* own_x =
-            place < work.end
+            place < work.rows_end
                 ? x + routing.order[place] / args.top_k * padded(args.hidden) + part.lane % 4 * 16
                 : nullptr;
-        float own[2][4] = {};
-        const float* const scales[2] = {fp8_scales(gate, tile, part.units),
-                                        fp8_scales(up, tile, part.units)};
-        const int stages = (part.end - part.first) * Weights::kPerUnit;
-        for (int stage = 0; stage < stages; ++stage) {
-          weights.multiply(part.first, stage, own_x, scales, own, sums, next);
-        }
+        const float* const scales[2] = {fp8_scales(gate, work.tile, part.units),
+                                        fp8_scales(up, work.tile, part.units)};
+        multiply_item<P>(weights, deal, part, own_x, scales, sums, next);
+      }
+      const auto row_of = [&](int r) {
+        return at + r < work.rows_end ? routing.order[at + r] : -1;
+      };
+      if (deal.whole) {
+        put_gated_sums<P>(gate, up, work.tile, part.lane, sums, row_of, h);
+        continue;
       }
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
@@ -91,35 +191,33 @@ __global__ void __launch_bounds__(kThreads, 2)
       __syncthreads();
       if (!real) continue;
       const int first_warp = part.in_block * part.cut.slices;
-      put_gated<P>(
-          gate, up, tile, part, shared.of(turn, 0, first_warp), shared.of(turn, 1, first_warp),
-          [&](int r) { return at + r < work.end ? routing.order[at + r] : -1; }, h);
+      put_gated<P>(gate, up, work.tile, part, shared.of(turn, 0, first_warp),
+                   shared.of(turn, 1, first_warp), row_of, h);
     }
   }
 }
 
-// y[e] = down h[e]; a warp takes a slice of two tiles.
+// y[e] = down h[e]; an item is a pair of tiles.
 template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
     expert_down_kernel(ExpertArgs args, const Bits16* h, float* y) {
-  constexpr int kTiles = 2;
-  using Weights = WeightStream<P, kTiles>;
+  using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
-  const StreamMemory<kTiles> shared(reinterpret_cast<uint8_t*>(memory));
+  const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
   const Part part(args.inner);
   const int warp = threadIdx.x / kLanes;
   const int64_t tiles = tiles_of(args.hidden);
-  const int groups = static_cast<int>(ceil_divide(tiles, kTiles * part.cut.tiles()));
+  const int pairs = static_cast<int>(ceil_divide(tiles, 2));
   const int first_warp = part.in_block * part.cut.slices;
   let_others_start();
   wait_for_others();
   const Routing& routing = args.routing;
-  const int items = *routing.count * groups;
-  // The first of the two tiles. Behind the last one, the last is read once more.
-  const auto tile_of = [&](int group) {
-    return (group * int64_t{part.cut.tiles()} + part.in_block) * kTiles;
+  const Deal deal(*routing.count, pairs, part, Weights::kPerUnit);
+  // Behind the last tile, the last is read once more.
+  const auto tile_of = [&](const Work& work, int m) {
+    return min(int64_t{2} * work.tile + m, tiles - 1);
   };
-  int opened = blockIdx.x;
+  int opened = deal.first;
   int passes = 0;  // left of the item before `opened`
   typename Weights::Source again;
   auto next = [&](typename Weights::Source& source) {
@@ -128,13 +226,13 @@ __global__ void __launch_bounds__(kThreads, 2)
       source = again;
       return;
     }
-    for (; opened < items && source.stages == 0; opened += gridDim.x) {
-      const Work work(routing, opened, groups);
+    const Units units(deal, part);
+    for (; opened < deal.items && source.stages == 0; opened += deal.stride) {
+      const Work work(routing, deal, part, opened);
       const MatrixView& down = routing.views[work.slot].down;
-      const int64_t tile = tile_of(work.group);
-      if (down.packing != P || tile >= tiles) continue;
-      for (int m = 0; m < kTiles; ++m) source.set(m, down, min(tile + m, tiles - 1), part);
-      source.stages = (part.end - part.first) * Weights::kPerUnit;
+      if (down.packing != P || work.tile >= pairs) continue;
+      for (int m = 0; m < 2; ++m) source.set(m, down, tile_of(work, m), part, units.first);
+      source.stages = (units.end - units.first) * Weights::kPerUnit;
       passes = source.stages > 0 ? work.passes() - 1 : 0;
       again = source;
     }
@@ -142,44 +240,47 @@ __global__ void __launch_bounds__(kThreads, 2)
   Weights weights(shared.ring, part.lane);
   weights.fill(next);
   int turn = 0;
-  for (int item = blockIdx.x; item < items; item += gridDim.x) {
-    const Work work(routing, item, groups);
+  for (int item = deal.first; item < deal.items; item += deal.stride) {
+    const Work work(routing, deal, part, item);
     const MatrixView down = routing.views[work.slot].down;
     if (down.packing != P) continue;
-    const int64_t tile = tile_of(work.group);
-    const bool real = tile < tiles;
-    for (int at = work.first; at < work.end; at += 8, turn ^= 1) {
-      float sums[kTiles][4] = {};
+    const bool real = work.tile < pairs;
+    for (int at = work.rows_begin; at < work.rows_end; at += 8, turn ^= 1) {
+      float sums[2][4] = {};
       if (real) {
         const int place = at + part.lane / 4;
         const Bits16* own_h =
-            place < work.end ? h + routing.order[place] * padded(args.inner) + part.lane % 4 * 16
-                             : nullptr;
-        float own[kTiles][4] = {};
-        const float* scales[kTiles];
-        for (int m = 0; m < kTiles; ++m) {
-          scales[m] = fp8_scales(down, min(tile + m, tiles - 1), part.units);
-        }
-        const int stages = (part.end - part.first) * Weights::kPerUnit;
-        for (int stage = 0; stage < stages; ++stage) {
-          weights.multiply(part.first, stage, own_h, scales, own, sums, next);
-        }
+            place < work.rows_end
+                ? h + routing.order[place] * padded(args.inner) + part.lane % 4 * 16
+                : nullptr;
+        const float* const scales[2] = {fp8_scales(down, tile_of(work, 0), part.units),
+                                        fp8_scales(down, tile_of(work, 1), part.units)};
+        multiply_item<P>(weights, deal, part, own_h, scales, sums, next);
       }
-      for (int m = 0; m < kTiles; ++m) {
+      const auto put = [&](int m, int r, int column, float sum) {
+        const int64_t n = (int64_t{2} * work.tile + m) * kTileRows + column;
+        if (at + r >= work.rows_end || n >= args.hidden) return;
+        y[routing.order[at + r] * args.hidden + n] = finish<P>(down, sum);
+      };
+      if (deal.whole) {
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          put(i / 4, row_of_sum(part.lane, i % 4), column_of_sum(part.lane, i % 4),
+              sums[i / 4][i % 4]);
+        }
+        continue;
+      }
+      for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
         keep_sums<1>(one, part.lane, shared.of(turn, m, warp));
       }
       __syncthreads();
       if (!real) continue;
-      for (int i = part.thread(); i < kTiles * 8 * kTileRows; i += part.threads()) {
+      for (int i = part.thread(); i < 2 * 8 * kTileRows; i += part.threads()) {
         const int m = i / (8 * kTileRows);
         const int in_tile = i % (8 * kTileRows);
-        const int place = at + in_tile / kTileRows;
-        const int64_t n = (tile + m) * kTileRows + in_tile % kTileRows;
-        if (place >= work.end || n >= args.hidden) continue;
-        const float* slices = shared.of(turn, m, first_warp);
-        y[routing.order[place] * args.hidden + n] =
-            finish<P>(down, sum_slices<1>(slices, part.cut.slices, in_tile));
+        put(m, in_tile / kTileRows, in_tile % kTileRows,
+            sum_slices<1>(shared.of(turn, m, first_warp), part.cut.slices, in_tile));
       }
     }
   }

@@ -1,6 +1,8 @@
 // Sections of a step as CUDA graphs: many launches that are one call of the driver. The key of a
-// section says everything that its launches depend on but what they read from device memory. It is
-// launched the first time, captured the second, and replayed from then on.
+// section says everything that its launches depend on but what they read from device memory: of a
+// step's layers the number of its rows, and of positions rounded up, not whose rows they are. It is
+// launched the first time, captured the second, and replayed from then on; model/warm_up.h does the
+// first two before there is a request.
 #pragma once
 
 #include <cstdint>

@@ -36,6 +36,22 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
           int64_t rows, const MatrixView& matrix, uint8_t* packed, uint8_t* packed_scales,
           int32_t* flag);
 
+// What kernels::RandomMatrix says, of BF16 and NVFP4.
+struct RandomView {
+  Packing packing = Packing::kBFloat16;
+  int64_t columns = 0;
+  uint64_t values = 0;  // keys
+  uint64_t scales = 0;
+  float scale = 1;
+};
+// Rows [first_row, first_row + rows) in checkpoint order: `values` as they are stored, `scales` of
+// NVFP4.
+void make_random(Stream stream, const RandomView& random, int64_t first_row, int64_t rows,
+                 uint8_t* values, uint8_t* scales);
+
+// `count` keys or values of a cache: e4m3 codes, or about N(0, 1) in BF16.
+void random_cache(Stream stream, uint64_t key, bool fp8, int64_t count, uint8_t* out);
+
 // out[r] = row ids[r] of the matrix, [rows, columns] in FP32.
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,
                float* out);
@@ -207,7 +223,9 @@ struct Attention {
   int64_t first_row = 0;
   int64_t row_count = 0;
   int heads = 0;
-  int query_tiles = 0;          // of kQueryTile queries, these groups together, for one key head
+  // Of kQueryTile queries, these groups together, for one key head; perhaps more than there are,
+  // and then an empty group follows.
+  int query_tiles = 0;
   int most_chunks = 0;          // that a row sees
   int most_tile_chunks = 0;     // that a tile sees
   float* partial = nullptr;     // [row_count, heads, most_chunks, head_dim + 2]

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "kernels/cuda/plan.h"
+#include "kernels/step.h"
 #include "numeric/dtype.h"
 
 namespace lagoon::kernels::cuda {
@@ -159,6 +160,40 @@ TEST(Plan, ChunksFollowEachOther) {
   EXPECT_EQ(chunks_seen(512, 511), 4);
   EXPECT_EQ(lowest_position(512, 511), 0);
   EXPECT_EQ(lowest_position(512, 512), 1);
+}
+
+// Rows of any sequences take no more tiles, and no more groups than there are rows.
+TEST(Plan, TilesOfQueries) {
+  uint32_t random = 1;
+  const auto below = [&random](int n) {
+    random = random * 1664525 + 1013904223;
+    return static_cast<int>((random >> 8) % static_cast<uint32_t>(n));
+  };
+  for (const int queries : {1, 3, 6, 8, 9, 16, 20}) {
+    int64_t exact = 0;
+    for (int trial = 0; trial < 3000; ++trial) {
+      const int sequences = 1 + below(16);
+      std::vector<Row> rows;
+      for (int s = 0; s < sequences && rows.size() < 64; ++s) {
+        const int count =
+            std::min(below(trial % 3 == 0 ? 64 : 9), 64 - static_cast<int>(rows.size()));
+        for (int i = 0; i < count; ++i) rows.push_back({.position = i, .sequence = s});
+      }
+      const std::vector<RowGroup> groups = group_rows(rows, kQueryTile);
+      EXPECT_LE(groups.size(), rows.size());
+      int64_t tiles = 0;
+      for (const RowGroup& group : groups) tiles += ceil_divide(group.rows * queries, kQueryTile);
+      const int64_t most = most_query_tiles(static_cast<int64_t>(rows.size()), queries, sequences);
+      ASSERT_LE(tiles, most) << queries << " " << rows.size() << " " << sequences;
+      // As many groups as rows leave no room for an empty one, and need none.
+      EXPECT_TRUE(groups.size() < rows.size() || tiles == most);
+      exact += tiles == most ? 1 : 0;
+    }
+    EXPECT_GT(exact, 0) << queries;
+  }
+  // A verification of one sequence wastes none.
+  EXPECT_EQ(most_query_tiles(7, 9, 1), 4);
+  EXPECT_EQ(most_query_tiles(7, 6, 1), 3);
 }
 
 }  // namespace

@@ -69,9 +69,11 @@ void copy_in(Device& device, void* to, const void* from, int64_t bytes) {
                "a copy of weights");
 }
 
-// The raw rows pass through a piece of scratch, as many at a time as it holds.
+// The raw rows pass through a piece of scratch, as many at a time as it holds. Those of the host
+// are not needed any more when this returns.
+template <typename Bring>
 Result<void> pack_rows(Device& device, const HostMatrix& host, const MatrixView& view,
-                       uint8_t* packed, uint8_t* packed_scales) {
+                       uint8_t* packed, uint8_t* packed_scales, const Bring& bring) {
   const int64_t bytes = row_bytes(host);
   const int64_t scale_bytes = host.format == Format::kNVFP4 ? host.columns / kNVFP4Group : 0;
   const int64_t most =
@@ -89,11 +91,10 @@ Result<void> pack_rows(Device& device, const HostMatrix& host, const MatrixView&
   device.check(cudaMemsetAsync(flag, 0, sizeof(int32_t), device.stream()), "clearing memory");
   for (int64_t first = 0; first < host.rows; first += at_once) {
     const int64_t rows = std::min(at_once, host.rows - first);
-    copy_in(device, values, host.values + first * bytes, rows * bytes);
-    if (scale_bytes > 0)
-      copy_in(device, scales, host.scales + first * scale_bytes, rows * scale_bytes);
+    bring(first, rows, values, scales);
     pack(device.stream(), values, scales, first, rows, view, packed, packed_scales, flag);
   }
+  if (host.values == nullptr) return {};
   int32_t is_nan = 0;
   device.check(
       cudaMemcpyAsync(&is_nan, flag, sizeof is_nan, cudaMemcpyDeviceToHost, device.stream()),
@@ -105,6 +106,30 @@ Result<void> pack_rows(Device& device, const HostMatrix& host, const MatrixView&
 }
 
 }  // namespace
+
+template <typename Bring>
+Result<void> Matrix::fill(Device& device, const HostMatrix& host, const Bring& bring) {
+  MatrixView view;
+  view.packing = packing_of(host.format);
+  view.rows = static_cast<int32_t>(host.rows);
+  view.columns = static_cast<int32_t>(host.columns);
+  if (host.format == Format::kNVFP4) view.divisor = host.global_scale;
+  const int64_t units = units_of(host.columns);
+  const int64_t bytes = packed_bytes(view.packing, host.rows, host.columns);
+  const int64_t scale_bytes =
+      host.format == Format::kNVFP4 ? tiles_of(host.rows) * units * kUnitScaleBytes
+      : host.format == Format::kFP8 ? ceil_divide(host.rows, 128) * units * 4
+                                    : 0;
+  uint8_t* packed = device.weights.take(bytes);
+  uint8_t* packed_scales = packed == nullptr ? nullptr : device.weights.take(scale_bytes);
+  if (packed_scales == nullptr) return no_memory(device, host, bytes + scale_bytes);
+  if (host.format == Format::kFP8) copy_in(device, packed_scales, host.scales, scale_bytes);
+  LAGOON_RETURN_IF_ERROR(pack_rows(device, host, view, packed, packed_scales, bring));
+  view.values = packed;
+  view.scales = packed_scales;
+  view_ = view;
+  return {};
+}
 
 Result<std::unique_ptr<Matrix>> Matrix::pack(Device& device, const HostMatrix& host) {
   CHECK(host.rows > 0 && host.columns > 0 && host.values != nullptr);
@@ -141,25 +166,40 @@ Result<std::unique_ptr<Matrix>> Matrix::pack(Device& device, const HostMatrix& h
   }
   if (host.format == Format::kFloat32) return matrix;
 
-  MatrixView view;
-  view.packing = packing_of(host.format);
-  view.rows = static_cast<int32_t>(host.rows);
-  view.columns = static_cast<int32_t>(host.columns);
-  if (host.format == Format::kNVFP4) view.divisor = host.global_scale;
-  const int64_t units = units_of(host.columns);
-  const int64_t bytes = packed_bytes(view.packing, host.rows, host.columns);
-  const int64_t scale_bytes =
-      host.format == Format::kNVFP4 ? tiles_of(host.rows) * units * kUnitScaleBytes
-      : host.format == Format::kFP8 ? ceil_divide(host.rows, 128) * units * 4
-                                    : 0;
-  uint8_t* packed = device.weights.take(bytes);
-  uint8_t* packed_scales = packed == nullptr ? nullptr : device.weights.take(scale_bytes);
-  if (packed_scales == nullptr) return no_memory(device, host, bytes + scale_bytes);
-  if (host.format == Format::kFP8) copy_in(device, packed_scales, host.scales, scale_bytes);
-  LAGOON_RETURN_IF_ERROR(pack_rows(device, host, view, packed, packed_scales));
-  view.values = packed;
-  view.scales = packed_scales;
-  matrix->view_ = view;
+  const int64_t bytes = row_bytes(host);
+  const int64_t scale_bytes = host.format == Format::kNVFP4 ? host.columns / kNVFP4Group : 0;
+  LAGOON_RETURN_IF_ERROR(matrix->fill(
+      device, host, [&](int64_t first, int64_t rows, uint8_t* values, uint8_t* scales) {
+        copy_in(device, values, host.values + first * bytes, rows * bytes);
+        if (scale_bytes == 0) return;
+        copy_in(device, scales, host.scales + first * scale_bytes, rows * scale_bytes);
+      }));
+  return matrix;
+}
+
+Result<std::unique_ptr<Matrix>> Matrix::make(Device& device, const RandomMatrix& random) {
+  CHECK(random.rows > 0 && random.columns > 0);
+  if (random.format != Format::kBFloat16 && random.format != Format::kNVFP4) {
+    return std::unique_ptr<Matrix>();
+  }
+  const HostMatrix shape{
+      .format = random.format,
+      .rows = random.rows,
+      .columns = random.columns,
+      .global_scale = random.format == Format::kNVFP4 ? random.scale : 1,
+  };
+  const RandomView view{.packing = packing_of(random.format),
+                        .columns = random.columns,
+                        .values = random.values,
+                        .scales = random.scales,
+                        .scale = random.scale};
+  std::unique_ptr<Matrix> matrix(new Matrix);
+  matrix->rows_ = shape.rows;
+  matrix->columns_ = shape.columns;
+  LAGOON_RETURN_IF_ERROR(matrix->fill(
+      device, shape, [&](int64_t first, int64_t rows, uint8_t* values, uint8_t* scales) {
+        make_random(device.stream(), view, random.first_row + first, rows, values, scales);
+      }));
   return matrix;
 }
 

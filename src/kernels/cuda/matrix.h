@@ -17,6 +17,10 @@ class Matrix final : public PackedWeight {
   // or negative scales, no memory.
   static Result<std::unique_ptr<Matrix>> pack(Device& device, const HostMatrix& host);
 
+  // Makes random numbers on the device and packs them. Null: another format than BF16 and NVFP4.
+  // Error: no memory.
+  static Result<std::unique_ptr<Matrix>> make(Device& device, const RandomMatrix& random);
+
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
   // CHECKs that the matrix is one that products take.
@@ -26,6 +30,10 @@ class Matrix final : public PackedWeight {
 
  private:
   Matrix() = default;
+  // Takes memory for the matrix as a kernel reads it and fills it from what `bring(first, rows,
+  // values, scales)` puts into device memory, in checkpoint order.
+  template <typename Bring>
+  Result<void> fill(Device& device, const HostMatrix& host, const Bring& bring);
 
   int64_t rows_ = 0;
   int64_t columns_ = 0;

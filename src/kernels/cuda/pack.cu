@@ -1,7 +1,8 @@
-// Packs matrices as layout.h says, and reads them again. A thread packs the 16 columns of a lane in
-// one step of one row.
+// Packs matrices as layout.h says, makes some of random numbers, and reads them again. A thread
+// packs the 16 columns of a lane in one step of one row.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "numeric/random_numbers.h"
 
 namespace lagoon::kernels::cuda {
 namespace {
@@ -65,6 +66,49 @@ __global__ void pack_kernel(const uint8_t* values, const uint8_t* scales, int64_
   }
 }
 
+// Element i of a matrix is number first + i. A thread makes one BF16 number, or eight e2m1 codes.
+__global__ void random_values_kernel(RandomView random, int64_t first, int64_t count,
+                                     uint8_t* values) {
+  const numeric::RandomNumbers numbers{random.values};
+  const bool codes = random.packing == Packing::kNVFP4;
+  for (int64_t i = blockIdx.x * int64_t{kPackThreads} + threadIdx.x;
+       i < (codes ? count / 8 : count); i += gridDim.x * int64_t{kPackThreads}) {
+    if (codes) {
+      reinterpret_cast<uint32_t*>(values)[i] =
+          numeric::random_e2m1_codes(numbers.word(static_cast<uint64_t>(first / 8 + i)));
+    } else {
+      reinterpret_cast<uint16_t*>(values)[i] = static_cast<uint16_t>(
+          to_bits(random.scale * numbers.normal(static_cast<uint64_t>(first + i))));
+    }
+  }
+}
+
+__global__ void random_scales_kernel(uint64_t key, int64_t first, int64_t count, uint8_t* scales) {
+  const numeric::RandomNumbers numbers{key};
+  for (int64_t i = blockIdx.x * int64_t{kPackThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kPackThreads}) {
+    scales[i] = numbers.block_scale(static_cast<uint64_t>(first + i));
+  }
+}
+
+__global__ void random_cache_kernel(uint64_t key, bool fp8, int64_t count, uint8_t* out) {
+  const numeric::RandomNumbers numbers{key};
+  for (int64_t i = blockIdx.x * int64_t{kPackThreads} + threadIdx.x; i < count;
+       i += gridDim.x * int64_t{kPackThreads}) {
+    const auto index = static_cast<uint64_t>(i);
+    if (fp8) {
+      out[i] = numbers.cache_code(index);
+    } else {
+      reinterpret_cast<uint16_t*>(out)[i] = static_cast<uint16_t>(to_bits(numbers.normal(index)));
+    }
+  }
+}
+
+unsigned pack_blocks(int64_t count) {
+  const int64_t blocks = ceil_divide(count, kPackThreads);
+  return static_cast<unsigned>(blocks < 65536 ? blocks : 65536);
+}
+
 // One weight, as kernels/ref gives it.
 __device__ float weight_at(const MatrixView& m, int64_t row, int64_t column) {
   const Place place = place_of(row, column, units_of(m.columns));
@@ -110,10 +154,23 @@ void pack(Stream stream, const uint8_t* values, const uint8_t* scales, int64_t f
           int64_t rows, const MatrixView& matrix, uint8_t* packed, uint8_t* packed_scales,
           int32_t* flag) {
   const int64_t count = tiles_of(rows) * kTileRows * units_of(matrix.columns) * 8;
-  const auto blocks = static_cast<unsigned>(
-      ceil_divide(count, kPackThreads) < 65536 ? ceil_divide(count, kPackThreads) : 65536);
-  pack_kernel<<<blocks, kPackThreads, 0, stream>>>(values, scales, first_row, rows, matrix, packed,
-                                                   packed_scales, flag);
+  pack_kernel<<<pack_blocks(count), kPackThreads, 0, stream>>>(values, scales, first_row, rows,
+                                                               matrix, packed, packed_scales, flag);
+}
+
+void make_random(Stream stream, const RandomView& random, int64_t first_row, int64_t rows,
+                 uint8_t* values, uint8_t* scales) {
+  const int64_t first = first_row * random.columns;
+  const int64_t count = rows * random.columns;
+  random_values_kernel<<<pack_blocks(count), kPackThreads, 0, stream>>>(random, first, count,
+                                                                        values);
+  if (random.packing != Packing::kNVFP4) return;
+  random_scales_kernel<<<pack_blocks(count / 16), kPackThreads, 0, stream>>>(
+      random.scales, first / 16, count / 16, scales);
+}
+
+void random_cache(Stream stream, uint64_t key, bool fp8, int64_t count, uint8_t* out) {
+  random_cache_kernel<<<pack_blocks(count), kPackThreads, 0, stream>>>(key, fp8, count, out);
 }
 
 void read_rows(Stream stream, const MatrixView& matrix, const int32_t* ids, int64_t rows,

@@ -79,7 +79,18 @@ LAGOON_DEVICE constexpr int most_tile_chunks_seen(int window, int positions) {
                      : static_cast<int>(ceil_divide(window + 14, chunk_begin(window, 1))) + 1;
 }
 
+// Floats of partial results of a launch; longer steps take several.
+inline constexpr int64_t kMostPartial = int64_t{32} << 20;
+
 // Queries are taken in tiles of 16: the heads that share a key head, row after row of a sequence.
 inline constexpr int kQueryTile = 16;
+// The most tiles that so many rows take, of up to `sequences` sequences: the launches of a graph do
+// not depend on whose rows they are, and blocks for tiles that are not there end at once.
+// `queries`: heads that share a key head.
+inline int64_t most_query_tiles(int64_t rows, int64_t queries, int64_t sequences) {
+  const int64_t alone = rows * ceil_divide(queries, kQueryTile);
+  const int64_t groups = sequences + rows / kQueryTile;
+  return std::min(alone, rows * queries / kQueryTile + groups);
+}
 
 }  // namespace lagoon::kernels::cuda

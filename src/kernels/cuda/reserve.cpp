@@ -10,7 +10,7 @@ namespace lagoon::kernels::cuda {
 Result<void> reserve(Machine& machine, CudaState& state, const Layers& layers) {
   CHECK(layers.embedding != nullptr && layers.head != nullptr && layers.positions > 0);
   CHECK((layers.context == nullptr) == (layers.target == nullptr));
-  LAGOON_RETURN_IF_ERROR(state.reserve(layers.positions));
+  LAGOON_RETURN_IF_ERROR(state.reserve(layers.positions, layers.attention));
   int64_t scratch = head_bytes(state);
   for (const AttentionLayer& layer : layers.attention) {
     scratch = std::max(scratch, attention_bytes(state, layer, layers.positions));

@@ -120,11 +120,16 @@ Result<std::unique_ptr<CudaState>> CudaState::allocate(Device& device, const Sta
   return state;
 }
 
-Result<void> CudaState::reserve(int64_t positions) {
+Result<void> CudaState::reserve(int64_t positions, std::span<const AttentionLayer> layers) {
   most_positions_ = static_cast<int>(positions);
+  for (const AttentionLayer& layer : layers) {
+    int64_t& floats = row_floats_[layer.window];
+    floats = std::max(floats, int64_t{layer.heads} * (layer.head_dim + 2));
+  }
   const StateShape& shape = step_.shape();
   const int64_t rows = shape.max_rows;
-  const int64_t groups = ceil_divide(rows, kQueryTile) + shape.sequences;
+  const int64_t groups =
+      std::max(ceil_divide(rows, kQueryTile) + shape.sequences, std::min(rows, kMostGraphRows));
   const int64_t pages =
       shape.full.empty() ? 0 : shape.sequences * ceil_divide(positions, shape.page_tokens);
   const int64_t words = 2 + 3 * rows + shape.sequences + 4 * groups + pages;
@@ -133,6 +138,19 @@ Result<void> CudaState::reserve(int64_t positions) {
                fmt::format("no memory was left for the rows of a step ({} MiB): use fewer "
                            "sequences or a shorter context",
                            (words * 4 >> 20) + 1)};
+}
+
+void CudaState::randomize_caches(uint64_t key) {
+  if (device_.failed()) return;
+  for (const std::vector<CacheView>* caches : {&full_, &sliding_}) {
+    for (const CacheView& cache : *caches) {
+      const int64_t count = step_.entries(cache.window) * cache.kv_heads * cache.head_dim;
+      for (uint8_t* memory : {cache.keys, cache.values}) {
+        random_cache(device_.stream(), ++key, cache.fp8, count, memory);
+      }
+    }
+  }
+  device_.wait();
 }
 
 // One copy: counts, tokens, positions, sequences, offsets of page tables, groups, page tables.
@@ -154,7 +172,8 @@ void CudaState::begin(const Batch& batch) {
         most_positions_ > 0 ? std::max(positions_, std::min(rounded, most_positions_)) : rounded;
   }
   const auto count = static_cast<int64_t>(rows.size());
-  const auto groups = static_cast<int64_t>(groups_.size());
+  // As many as there may be, so that what lies behind them has its place whichever they are.
+  const auto groups = count <= kMostGraphRows ? count : static_cast<int64_t>(groups_.size());
   std::vector<int64_t> used(static_cast<size_t>(shape.sequences), 0);  // pages that the rows see
   int64_t pages = 0;
   if (!shape.full.empty()) {
@@ -181,6 +200,7 @@ void CudaState::begin(const Batch& batch) {
     *to++ = group.sequence;
     *to++ = group.first_position;
   }
+  to = std::fill_n(to, 4 * (groups - static_cast<int64_t>(groups_.size())), 0);
   int32_t next = 0;
   for (int32_t sequence = 0; sequence < shape.sequences; ++sequence) {
     offsets[sequence] = next;
@@ -208,7 +228,16 @@ void CudaState::begin(const Batch& batch) {
 uint64_t CudaState::key() const {
   if (rows() == 0 || rows() > kMostGraphRows || device_.failed()) return 0;
   uint64_t key = mix(static_cast<uint64_t>(rows()), static_cast<uint64_t>(positions_));
-  for (const RowGroup& group : groups_) key = mix(key, static_cast<uint64_t>(group.rows));
+  // Where the partial results of a layer do not fit one launch, groups decide how they are cut.
+  const bool whole =
+      !row_floats_.empty() && std::ranges::all_of(row_floats_, [&](const auto& layer) {
+        const auto& [window, floats] = layer;
+        return rows() * floats * most_chunks_seen(window, positions_) <= kMostPartial &&
+               (window == 0 || rows() <= step_.rows_at_once());
+      });
+  if (!whole) {
+    for (const RowGroup& group : groups_) key = mix(key, static_cast<uint64_t>(group.rows));
+  }
   key = mix(key, upload_.mirror());
   return key == 0 ? 1 : key;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -26,8 +27,12 @@ class CudaState final : public State {
   const Step& step() const { return step_; }
   int64_t rows() const { return static_cast<int64_t>(step_.rows().size()); }
 
-  // Room for steps of any shape, of sequences of at most so many positions. Error: no memory.
-  Result<void> reserve(int64_t positions);
+  // Room for steps of these layers and any shape, of sequences of at most so many positions. Error:
+  // no memory.
+  Result<void> reserve(int64_t positions, std::span<const AttentionLayer> layers);
+
+  // See Backend::randomize_caches().
+  void randomize_caches(uint64_t key);
 
   // Takes over the rows and page tables of a step and sends them to the device, where proposals
   // become tokens.
@@ -53,6 +58,7 @@ class CudaState final : public State {
   // Of the step, on the device.
   const RowsView& rows_view() const { return view_; }
   const int32_t* tokens() const { return use_ + 2; }
+  // Of a step that may become a graph as many as it has rows, the last ones empty.
   const Group* groups() const { return device_groups_; }
   std::span<const RowGroup> host_groups() const { return groups_; }
   // Counts as ExpertUse does, on the device: {layers, distinct}, followed by tokens(); null before
@@ -105,7 +111,8 @@ class CudaState final : public State {
   int32_t* use_ = nullptr;
   std::vector<int32_t> counts_and_tokens_;
   int positions_ = 0;
-  int most_positions_ = 0;  // as reserved; 0: not known
+  int most_positions_ = 0;             // as reserved; 0: not known
+  std::map<int, int64_t> row_floats_;  // likewise, of partial results a row and chunk, by window
   Graphs graphs_;
   std::vector<Operation> operations_;
 };

@@ -173,7 +173,11 @@ class WeightStream {
     const uint8_t* scales[M];
     int stages = 0;  // left
     __device__ void set(int m, const MatrixView& matrix, int64_t tile, const Part& part) {
-      const int64_t at = tile * part.units + part.first;
+      set(m, matrix, tile, part, part.first);
+    }
+    __device__ void set(int m, const MatrixView& matrix, int64_t tile, const Part& part,
+                        int first_unit) {
+      const int64_t at = tile * part.units + first_unit;
       values[m] = matrix.values + at * unit_bytes(P) + part.lane * 16;
       if constexpr (P == Packing::kNVFP4) {
         scales[m] = matrix.scales + at * kUnitScaleBytes + part.lane * 4;
