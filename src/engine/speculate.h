@@ -30,13 +30,13 @@ class Speculator {
   Proposer proposer_;
 };
 
-// How many proposals stand. `computed` is the newest token and the proposals after it; `sampled`
-// holds the token drawn after each of them: proposal j + 1 stands if it equals sampled[j] and all
-// before it stand. The answer gains the accepted ones and one more, sampled[accepted].
 // Proposals that are random tokens of the vocabulary, so that steps of k + 1 rows can be timed
 // without a draft. Depends on the position alone.
 Proposer random_proposer(int vocab);
 
+// How many proposals stand. `computed` is the newest token and the proposals after it; `sampled`
+// holds the token drawn after each of them: proposal j + 1 stands if it equals sampled[j] and all
+// before it stand. The answer gains the accepted ones and one more, sampled[accepted].
 int count_accepted(std::span<const int32_t> computed, std::span<const int32_t> sampled);
 
 // The tokens that the answer gains: the accepted proposals as computed, and the one drawn after the
