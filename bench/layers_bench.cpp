@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <memory>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/backend.h"
@@ -183,7 +185,7 @@ int run(int layers, int context, int steps) {
     fmt::print("{}\n", reserved.error().message);
     return 1;
   }
-  const double copy = backend->measure_read_rate().value();
+  const double copy = backend->measure_read_rate(int64_t{256} << 20).value();
   fmt::print("{} layers, {:.1f} GB of weights, context {}, copy {:.0f} GB/s\n", layers,
              static_cast<double>(model.weight_bytes) / 1e9, context, copy / 1e9);
   double of_one = 0;
