@@ -8,7 +8,8 @@
 //
 // The values of k are measured in turn. `auto`: as many proposals as the engine would choose;
 // `none`: no draft is loaded, while for 0 its context is there.
-// --steps N: nothing is measured; N steps of one sequence after a short prompt, for a profiler.
+// --steps N: nothing is measured; N steps of one sequence after a short prompt, of the first k, for
+// a profiler.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -60,12 +61,18 @@ std::string k_name(int k) {
   return k == kNone ? "none" : fmt::format("{}", k);
 }
 
-std::vector<int> parse_list(const std::string& text) {
+std::vector<int> parse_list(const std::string& name, const std::string& text) {
   std::vector<int> list;
   std::istringstream values(text);
   for (std::string value; std::getline(values, value, ',');) {
-    list.push_back(value == "auto" ? kAuto : value == "none" ? kNone : std::stoi(value));
+    if (name == "--k" && (value == "auto" || value == "none")) {
+      list.push_back(value == "auto" ? kAuto : kNone);
+      continue;
+    }
+    list.push_back(std::stoi(value));
+    if (list.back() < (name == "--k" ? 0 : 1)) throw std::invalid_argument(name + " is too small");
   }
+  if (list.empty()) throw std::invalid_argument(name + " lacks its value");
   return list;
 }
 
@@ -88,11 +95,11 @@ Options parse(int argc, char** argv) {
     } else if (name == "--tokens") {
       options.tokens = std::stoi(value);
     } else if (name == "--k") {
-      options.k = parse_list(value);
+      options.k = parse_list(name, value);
     } else if (name == "--batch") {
-      options.batch = parse_list(value);
+      options.batch = parse_list(name, value);
     } else if (name == "--prefill") {
-      options.prefill = parse_list(value);
+      options.prefill = parse_list(name, value);
     } else if (name == "--steps") {
       options.steps = std::stoi(value);
     } else {
@@ -337,6 +344,17 @@ void measure(Model& model, Model* plain, const Options& options) {
   for (const int batch : options.batch) measure_batch(model, plain, options, prompts, batch);
 }
 
+void run_steps(Model& model, int k, int steps) {
+  std::vector<Sequence> sequences = {make_sequence(model, 0, chat_prompts()[0])};
+  prefill(model, sequences[0]);
+  sequences[0].k = std::max(k, 0);
+  Chooser chooser(kMostAuto);
+  Phases phases;
+  for (int i = 0; i < steps; ++i) {
+    decode_step(model, sequences, k == kAuto ? &chooser : nullptr, phases);
+  }
+}
+
 int run(const Options& options) {
   if (options.backend == "cpu") {
     const auto selected = kernels::cpu::select_from_environment();
@@ -359,18 +377,14 @@ int run(const Options& options) {
   load_options.max_length = kMaxLength;
   if (options.fp8) load_options.cache_type = kernels::CacheType::kFP8;
   const auto model = load(target, &draft, *backend, load_options).value();
-  if (options.steps > 0) {
-    std::vector<Sequence> sequences = {make_sequence(*model, 0, chat_prompts()[0])};
-    prefill(*model, sequences[0]);
-    Phases phases;
-    sequences[0].k = options.k[0];
-    for (int i = 0; i < options.steps; ++i) decode_step(*model, sequences, nullptr, phases);
-    return 0;
-  }
-  fmt::print("backend {}, {} threads\n", backend->name(), options.threads);
   const bool without = std::ranges::count(options.k, kNone) > 0;
   const auto plain =
       without ? load(target, nullptr, *backend, load_options).value() : std::unique_ptr<Model>();
+  if (options.steps > 0) {
+    run_steps(options.k[0] == kNone ? *plain : *model, options.k[0], options.steps);
+    return 0;
+  }
+  fmt::print("backend {}, {} threads\n", backend->name(), options.threads);
   measure(*model, plain.get(), options);
   return 0;
 }
