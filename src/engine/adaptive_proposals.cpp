@@ -40,6 +40,7 @@ void AdaptiveProposals::choose(std::span<Drafting* const> requests, const Fixed&
   requests_ = static_cast<int>(requests.size());
   plain_rows_ = fixed.rows + requests_;
   plain_draft_rows_ = fixed.anchors > 0 ? fixed.anchors * (fixed.most_proposals + 1) : 0;
+  plain_tokens_ = fixed.answers + requests_;
   accepted_ = 0;
   if (requests.empty() || budget <= 0) return;
   if (!costs_.knows_target() || (fixed.anchors == 0 && since_plain_ >= kPlainEvery)) return;
@@ -76,7 +77,7 @@ std::vector<AdaptiveProposals::Candidate> AdaptiveProposals::candidates(
 
 void AdaptiveProposals::choose_best(std::span<Drafting* const> requests, const Fixed& fixed,
                                     int budget) {
-  double tokens = static_cast<double>(requests.size() + static_cast<size_t>(fixed.anchors));
+  double tokens = plain_tokens_;
   double best =
       kLeastGain * tokens / (costs_.target(plain_rows_) + costs_.draft(plain_draft_rows_));
   int best_count = 0;
@@ -131,7 +132,10 @@ void AdaptiveProposals::try_others(std::span<Drafting* const> requests, int budg
 void AdaptiveProposals::observe(Drafting* request, int proposed, int accepted) {
   if (proposed == 0) return;
   acceptance_.observe(proposed, accepted);
-  if (request == nullptr) return;
+  if (request == nullptr) {
+    plain_tokens_ += accepted;
+    return;
+  }
   accepted_ += accepted;
   request->acceptance_.observe(proposed, accepted);
   if (request->trials_ == 0) return;
@@ -160,7 +164,7 @@ void AdaptiveProposals::keep_account(const Times& times) {
   const double took = std::min(times.draft_seconds + times.target_seconds, kLongestStep * expected);
   account_ += kLostShare * took;
   const bool proposed = times.target_rows > plain_rows_;
-  if (proposed) account_ += plain * (requests_ + accepted_) / requests_ - took;
+  if (proposed) account_ += plain * (plain_tokens_ + accepted_) / plain_tokens_ - took;
   account_ = std::min(account_, kMostAccount * plain);
 }
 

@@ -40,6 +40,7 @@ class AdaptiveProposals {
 
   // The part of a step that is not chosen here: requests that name their number.
   struct Fixed {
+    int answers = 0;         // with proposals or without
     int rows = 0;            // of the target's pass
     int anchors = 0;         // of the draft
     int most_proposals = 0;  // of one of them
@@ -83,7 +84,8 @@ class AdaptiveProposals {
   int requests_ = 0;
   int plain_rows_ = 0;
   int plain_draft_rows_ = 0;
-  int accepted_ = 0;  // so far, of those requests
+  int plain_tokens_ = 0;  // with what has stood so far
+  int accepted_ = 0;      // so far, of those requests
 };
 
 }  // namespace lagoon::engine

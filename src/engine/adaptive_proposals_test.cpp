@@ -204,6 +204,34 @@ TEST(AdaptiveProposals, KeepsToTheRowsOfAStep) {
   EXPECT_EQ(none.run(200, 0).proposals[0], 0);
 }
 
+// A row more holds up all answers, those without proposals too.
+TEST(AdaptiveProposals, CountsTheAnswersThatNameNone) {
+  const World world = computing({0.97});
+  for (const int others : {0, 7}) {
+    AdaptiveProposals chooser(kMost);
+    Drafting request;
+    Drafting* const requests[] = {&request};
+    int late = 0;
+    for (int step = 0; step < 400; ++step) {
+      chooser.choose(requests, {.answers = others, .rows = others}, 100);
+      const int k = request.proposals();
+      if (step >= 200) late += k;
+      chooser.observe(&request, k, k > 0 && step % 4 == 0 ? k - 1 : k);
+      const int draft_rows = k > 0 ? k + 1 : 0;
+      chooser.measure({.draft_rows = draft_rows,
+                       .draft_seconds = k > 0 ? world.draft(draft_rows) : 0,
+                       .target_rows = others + 1 + k,
+                       .target_seconds = world.target(others + 1 + k)});
+    }
+    // Eight rows take 5.2 and give 8 tokens; one more row and its draft 0.96 for less than one.
+    if (others == 0) {
+      EXPECT_GT(late, 300);
+    } else {
+      EXPECT_LT(late, 100);
+    }
+  }
+}
+
 // Requests that name their number draft all the time; the others are not held up by that.
 TEST(AdaptiveProposals, BesideRequestsThatNameTheirNumber) {
   const World world = reading({0.97});
@@ -212,7 +240,7 @@ TEST(AdaptiveProposals, BesideRequestsThatNameTheirNumber) {
   Drafting* const requests[] = {&request};
   int late = 0;
   for (int step = 0; step < 400; ++step) {
-    chooser.choose(requests, {.rows = 4, .anchors = 1, .most_proposals = 3}, 100);
+    chooser.choose(requests, {.answers = 1, .rows = 4, .anchors = 1, .most_proposals = 3}, 100);
     const int k = request.proposals();
     if (step >= 200) late += k;
     chooser.observe(&request, k, k);

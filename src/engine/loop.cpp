@@ -125,6 +125,7 @@ void Loop::choose_proposals() {
       continue;
     }
     const int k = std::min(sequence->request().proposals, limits_.max_proposals);
+    ++fixed.answers;
     fixed.rows += k + 1;
     if (k > 0) ++fixed.anchors;
     fixed.most_proposals = std::max(fixed.most_proposals, k);
