@@ -159,8 +159,7 @@ Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
   }
   if (report.memory_rate > 0) return {};
   loaded->engine.reset();  // the backend is ours, and the caches are free again
-  report.memory_rate = loaded->backend->measure_read_rate(kCopyBytes)
-                           .value_or(plan::measure_read_rate(loaded->threads));
+  report.memory_rate = plan::measure_memory_rate(*loaded->backend, kCopyBytes, loaded->threads);
   return {};
 }
 

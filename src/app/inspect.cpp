@@ -70,8 +70,8 @@ Result<void> scan_draft(const std::string& name, Report& report) {
 }
 
 void predict(kernels::Backend& backend, Report& report) {
-  report.rate = backend.measure_read_rate(int64_t{256} << 20).value_or(0);
-  if (report.rate == 0) report.rate = plan::measure_read_rate(report.demand.threads);
+  report.rate = plan::measure_memory_rate(backend, int64_t{256} << 20, report.demand.threads);
+  if (report.rate == 0) return;
   const plan::Inventory* draft = report.draft ? &report.draft->inventory : nullptr;
   const plan::ByteModel model(report.config, report.target.inventory, draft,
                               report.demand.cache_type);
@@ -159,6 +159,10 @@ void print_text(const Report& report) {
   fmt::print("backend: {}\n{}\n", report.backend, plan::to_table(report.plan, report.machine));
   fmt::print("{}\n", plan::kv_lines(report.plan, report.demand, report.batched_tokens));
   fmt::print("fits: {}\n", report.plan.refusal.empty() ? "yes" : "no. " + report.plan.refusal);
+  if (report.rate == 0) {
+    fmt::print("memory: too little is free to measure how fast it is; nothing is predicted\n");
+    return;
+  }
   fmt::print("memory reads {:.1f} GB/s here; predicted, for one request and at most:\n",
              report.rate / 1e9);
   for (const Speed& speed : report.speeds) {

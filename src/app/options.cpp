@@ -133,7 +133,8 @@ void Parser::add_model_options(CLI::App& command, ModelOptions& options) {
       ->check(not_empty());
   add(command, "--speculative-config", options.speculative_config,
       R"(The draft: {"method":"dflash","model":DIR,"num_speculative_tokens":K}, )"
-      R"(K being 3 if left out, and "revision" for a repository's id; default: none)",
+      R"(K being chosen for each step if left out (3 on a GPU), and "revision" for a repository's )"
+      "id; default: none",
       "JSON")
       ->check(not_empty());
   add(command, "--threads", options.threads, "Threads that compute; default: all, at most 8", "N")

@@ -19,6 +19,7 @@ namespace {
 
 constexpr size_t kMeasuredBytes = size_t{256} << 20;
 constexpr int kPasses = 4;
+constexpr int64_t kLeastCopy = int64_t{256} << 20;  // below, caches count
 
 // Rows, and the mean of their distinct experts per layer.
 constexpr std::pair<int, double> kMeasured[] = {{1, 10.0}, {2, 20.0}, {3, 26.4}, {4, 31.5},
@@ -131,6 +132,14 @@ double measure_read_rate(int threads) {
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   return static_cast<double>(share * static_cast<size_t>(threads) * sizeof(uint64_t) * kPasses) /
          seconds.count();
+}
+
+double measure_memory_rate(kernels::Backend& backend, int64_t bytes, int threads) {
+  for (; bytes >= kLeastCopy; bytes /= 2) {
+    if (const auto rate = backend.measure_read_rate(bytes)) return *rate;
+  }
+  // The host's memory says nothing of a device that has its own.
+  return backend.device_memory() ? 0 : measure_read_rate(threads);
 }
 
 }  // namespace lagoon::plan

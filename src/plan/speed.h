@@ -56,4 +56,9 @@ class ByteModel {
 // tenth of a second and 256 MiB. 0 where there is no memory for it.
 double measure_read_rate(int threads);
 
+// Bytes per second of the memory that a backend computes from: what its device copies, `bytes` or
+// the largest half, quarter and so on that is free, 256 MiB at least; without a device what
+// `threads` read. 0 where there is no memory for it.
+double measure_memory_rate(kernels::Backend& backend, int64_t bytes, int threads);
+
 }  // namespace lagoon::plan

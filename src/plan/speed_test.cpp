@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
+#include "kernels/ref/backend.h"
+#include "model/test_backend.h"
 #include "plan/family.h"
 #include "plan/test_support.h"
 
@@ -66,6 +70,39 @@ TEST(ReadRate, IsThatOfAMemory) {
   const double rate = measure_read_rate(2);
   EXPECT_GT(rate, 1e8);
   EXPECT_LT(rate, 1e14);
+}
+
+// A device that has room for a copy of so many bytes.
+class CopyingBackend final : public model::testing::WatchedBackend {
+ public:
+  CopyingBackend(int64_t room, bool own_memory)
+      : WatchedBackend(kernels::ref::make_backend(kernels::Activations::kBFloat16, 1)),
+        room_(room),
+        own_memory_(own_memory) {}
+  std::optional<double> measure_read_rate(int64_t bytes) override {
+    return bytes <= room_ ? std::optional<double>(static_cast<double>(bytes)) : std::nullopt;
+  }
+  std::optional<kernels::DeviceMemory> device_memory() const override {
+    if (!own_memory_) return std::nullopt;
+    return kernels::DeviceMemory{.free = room_, .total = room_};
+  }
+
+ private:
+  const int64_t room_;
+  const bool own_memory_;
+};
+
+TEST(MeasureMemoryRate, OfTheMemoryThatIsComputedFrom) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  CopyingBackend roomy(8 * kGiB, true);
+  EXPECT_EQ(measure_memory_rate(roomy, 4 * kGiB, 1), 4.0 * kGiB);
+  CopyingBackend narrow(kGiB, true);
+  EXPECT_EQ(measure_memory_rate(narrow, 4 * kGiB, 1), 1.0 * kGiB);
+  // No figure rather than that of another memory.
+  CopyingBackend full(kGiB / 8, true);
+  EXPECT_EQ(measure_memory_rate(full, 4 * kGiB, 1), 0);
+  CopyingBackend host(0, false);
+  EXPECT_GT(measure_memory_rate(host, 4 * kGiB, 1), 1e8);
 }
 
 TEST(Family, ByTheConfig) {
