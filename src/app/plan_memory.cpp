@@ -87,6 +87,7 @@ Result<plan::Demand> make_demand(const ModelOptions& options,
   demand.max_rows = options.max_batched_tokens > 0
                         ? options.max_batched_tokens
                         : std::max(model::LoadOptions().max_rows, options.slots);
+  demand.foreign_proposals = options.foreign_proposals;
   demand.pool_bytes = options.kv_cache_bytes;
   demand.utilization = options.memory_utilization;
   return demand;
@@ -131,7 +132,7 @@ Result<PlannedModel> plan_model(const ModelOptions& options, const PlanSubject& 
                                                .routing_overlap = options.dummy_routing_overlap};
   }
   planned.load.random_caches = options.random_caches;
-  planned.load.foreign_proposals = options.foreign_proposals;
+  planned.load.foreign_proposals = demand.foreign_proposals;
   return planned;
 }
 

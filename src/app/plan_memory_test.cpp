@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "app/make_backend.h"
 
 namespace lagoon::app {
@@ -50,6 +52,24 @@ TEST(PlanMemory, OptionsReachThePlan) {
             plan::pool_positions(4 << 20, pair.config, kernels::CacheType::kFP8));
   EXPECT_EQ(planned->demand.utilization, 0.5);
   EXPECT_FALSE(planned->demand.draft.has_value());
+}
+
+// Rings hold the rows of proposals that come from elsewhere.
+TEST(PlanMemory, ProposalsWithoutADraftTakeRings) {
+  const Pair pair;
+  ModelOptions options;
+  const auto rings = [&] {
+    const auto planned = plan_model(options, {pair.target, pair.config}, *pair.backend);
+    EXPECT_EQ(planned->load.foreign_proposals, options.foreign_proposals);
+    const auto& items = planned->plan.items;
+    return std::ranges::find(items, "rings", &plan::MemoryPlan::Item::name)->bytes;
+  };
+  const int64_t none = rings();
+  options.foreign_proposals = 64;
+  const int64_t sliding =
+      std::ranges::count_if(pair.config.layers, [](const auto& layer) { return layer.sliding; });
+  const int64_t position = 2 * 2 * int64_t{pair.config.kv_heads} * pair.config.head_dim;
+  EXPECT_EQ(rings() - none, 64 * options.slots * sliding * position);
 }
 
 TEST(PlanMemory, APoolThatIsTooSmall) {

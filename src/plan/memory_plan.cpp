@@ -84,6 +84,7 @@ std::vector<MemoryPlan::Item> fixed_items(const Demand& demand, const Machine& m
   load.max_rows = demand.max_rows;
   load.pool_tokens = model::kPageTokens;
   load.cache_type = demand.cache_type;
+  load.foreign_proposals = demand.foreign_proposals;
   const kernels::StateShape target = model::target_state_shape(demand.target, draft, load);
   const int64_t element = demand.cache_type == kernels::CacheType::kFP8 ? 1 : 2;
   int64_t rings = ring_bytes(target, element, demand.layout);

@@ -26,12 +26,13 @@ struct Demand {
   kernels::CacheType cache_type = kernels::CacheType::kActivations;
   int64_t staging_bytes = 0;  // of the host, while weights are read
 
-  int64_t max_length = 0;   // positions of a request, at least 1
-  bool fit_length = false;  // a shorter max_length will do (--max-model-len auto)
-  int slots = 1;            // --max-num-seqs
-  int max_rows = 512;       // rows of a step (--max-num-batched-tokens)
-  int64_t pool_bytes = 0;   // --kv-cache-memory-bytes; 0: slots * max_length, or what there is
-  double utilization = 0;   // --gpu-memory-utilization; 0: no cap
+  int64_t max_length = 0;     // positions of a request, at least 1
+  bool fit_length = false;    // a shorter max_length will do (--max-model-len auto)
+  int slots = 1;              // --max-num-seqs
+  int max_rows = 512;         // rows of a step (--max-num-batched-tokens)
+  int foreign_proposals = 0;  // model::LoadOptions::foreign_proposals
+  int64_t pool_bytes = 0;     // --kv-cache-memory-bytes; 0: slots * max_length, or what there is
+  double utilization = 0;     // --gpu-memory-utilization; 0: no cap
 };
 
 // Memory to take it from.
