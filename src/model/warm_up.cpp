@@ -60,8 +60,7 @@ class Shapes {
 
 }  // namespace
 
-Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes,
-                         const std::function<void(double)>& told) {
+Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes) {
   CHECK(shapes.sequences >= 1 && shapes.sequences <= model.info().slots);
   CHECK(shapes.proposals >= 0 && shapes.proposals <= model.info().max_proposals);
   CHECK(shapes.max_length <= model.info().max_positions);
@@ -82,7 +81,6 @@ Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes,
     if (const Error* failure = model.failure()) return *failure;
     done.shapes += rows;
     done.max_length = length;
-    if (told) told(std::min(1.0, elapsed() / shapes.limit));
   }
   done.seconds = elapsed().count();
   return done;

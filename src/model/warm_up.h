@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <functional>
 
 #include "base/result.h"
 #include "model/model.h"
@@ -30,8 +29,7 @@ struct WarmedUp {
 // Computes, for contexts of up to 1,024 positions, 2,048 and so on, a step of every number of rows
 // that `sequences` of k proposals may have, its draft and its commit. Sequences begin anew
 // afterwards; what caches hold means nothing. The caller drives the model, which computes nothing
-// else meanwhile. `told` hears how far it is, from 0 to 1. Error: the model has failed.
-Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes,
-                         const std::function<void(double)>& told = nullptr);
+// else meanwhile. Error: the model has failed.
+Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes);
 
 }  // namespace lagoon::model
