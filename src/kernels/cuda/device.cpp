@@ -239,9 +239,13 @@ void Device::wait() {
   if (failed()) return;
   check(cudaGetLastError(), "a launch");
   ++waits_;
-  const auto begin = std::chrono::steady_clock::now();
+  const Clock::time_point begin = Clock::now();
   check(cudaStreamSynchronize(stream_), "a step");
-  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  count_wait(begin);
+}
+
+void Device::count_wait(Clock::time_point begin) {
+  const std::chrono::duration<double> seconds = Clock::now() - begin;
   // One thread writes.
   waited_.store(waited_.load(std::memory_order_relaxed) + seconds.count(),
                 std::memory_order_relaxed);
@@ -254,7 +258,9 @@ void Device::wait_for(CUevent_st* event) {
   if (state == cudaErrorNotReady) {
     cudaGetLastError();  // it is kept as an error
     ++waits_;
+    const Clock::time_point begin = Clock::now();
     check(cudaEventSynchronize(event), "a copy to the device");
+    count_wait(begin);
   } else {
     check(state, "a copy to the device");
   }

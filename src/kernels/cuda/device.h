@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -100,7 +101,7 @@ class Device {
   void wait_for(CUevent_st* event);
   // How often the host had to wait.
   int64_t waits() const { return waits_; }
-  // How long wait() has taken so far, in seconds. Any thread.
+  // How long that took so far, in seconds. Any thread.
   double waited() const { return waited_.load(std::memory_order_relaxed); }
 
   // The first failure of the driver, of the device or of memory is kept: nothing that comes after
@@ -132,8 +133,11 @@ class Device {
   Result<void> reserve_workspace(int64_t bytes);
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   Device() = default;
   uint8_t* take_scratch(int64_t bytes);
+  void count_wait(Clock::time_point begin);
 
   Stream stream_ = nullptr;
   std::string name_;
