@@ -64,18 +64,4 @@ struct LoadSurroundings {
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings);
 
-// What generation_config.json of a model directory says about sampling; where it does not say,
-// temperature 1 and no cut. `json` is "" where there is no such file. `ignored` gets the names of
-// what it asks for and this version does not do.
-struct SamplingDefaults {
-  kernels::Sampling sampling;
-  std::string ignored;
-};
-Result<SamplingDefaults> parse_generation_config(const std::string& json, const std::string& path);
-
-// The same with --override-generation-config on top: a JSON object of values that replace the
-// file's. What this version does not do is an error there.
-Result<SamplingDefaults> parse_generation_config(const std::string& json, const std::string& path,
-                                                 const std::string& overriding);
-
 }  // namespace lagoon::app

@@ -15,40 +15,6 @@ namespace {
 
 constexpr std::string_view kServedNames = "--served-model-name";
 
-// Insertions, deletions and replacements that turn one text into the other (Levenshtein).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({replaced, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
-}  // namespace
-
-std::string nearest(const std::string& name, const std::vector<std::string>& known) {
-  return *std::min_element(known.begin(), known.end(), [&](const auto& a, const auto& b) {
-    return edit_distance(name, a) < edit_distance(name, b);
-  });
-}
-
-std::string nearest_option(const CLI::App& command, const std::string& name) {
-  std::vector<std::string> known;
-  for (const CLI::Option* option : command.get_options()) {
-    for (const std::string& long_name : option->get_lnames()) known.push_back("--" + long_name);
-  }
-  return nearest(name, known);
-}
-
-namespace {
-
 bool is_option(std::string_view argument) {
   return argument.size() > 2 && argument.starts_with("--");
 }

@@ -24,6 +24,18 @@ struct Pair {
   std::unique_ptr<kernels::Backend> backend = make_backend("cpu", 2).value();
 };
 
+TEST(CacheType, AutoIsWhatTheCheckpointSays) {
+  using kernels::CacheType;
+  for (const bool fp8 : {false, true}) {
+    checkpoint::TargetConfig config;
+    config.fp8_cache = fp8;
+    EXPECT_EQ(cache_type("auto", config), fp8 ? CacheType::kFP8 : CacheType::kActivations);
+    EXPECT_EQ(cache_type("bfloat16", config), CacheType::kActivations);
+    EXPECT_EQ(cache_type("fp8", config), CacheType::kFP8);
+    EXPECT_EQ(cache_type("fp8_e4m3", config), CacheType::kFP8);
+  }
+}
+
 TEST(PlanMemory, TheBundledPair) {
   const Pair pair;
   const auto planned = plan_model({}, {pair.target, pair.config, &pair.draft}, *pair.backend);

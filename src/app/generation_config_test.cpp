@@ -1,26 +1,12 @@
-#include "app/load.h"
+#include "app/generation_config.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "app/plan_memory.h"
 
 namespace lagoon::app {
 namespace {
 
 using ::testing::HasSubstr;
-
-TEST(CacheType, AutoIsWhatTheCheckpointSays) {
-  using kernels::CacheType;
-  for (const bool fp8 : {false, true}) {
-    checkpoint::TargetConfig config;
-    config.fp8_cache = fp8;
-    EXPECT_EQ(cache_type("auto", config), fp8 ? CacheType::kFP8 : CacheType::kActivations);
-    EXPECT_EQ(cache_type("bfloat16", config), CacheType::kActivations);
-    EXPECT_EQ(cache_type("fp8", config), CacheType::kFP8);
-    EXPECT_EQ(cache_type("fp8_e4m3", config), CacheType::kFP8);
-  }
-}
 
 TEST(GenerationConfig, SamplingDefaults) {
   const auto defaults = parse_generation_config(
