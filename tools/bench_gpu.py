@@ -110,6 +110,8 @@ class Run:
     def cell(self, data, row):
         """A row's figures, and what its bytes alone would give."""
         experts, tokens = row["experts_per_layer"] or 0, row["tokens_emitted_per_step"] or 1
+        if not data["memory_bytes_per_second"]:
+            raise RuntimeError("the device has no room for a copy, so that its rate is not known: use fewer LAYERS")
         context = row["prompt_tokens"]["median"] + row["completion_tokens"]["median"] / 2
         drafted = row["k"] > 0 and bool(data["draft_steps"])
         size = self.shape.step(experts, context, row["streams"], drafted)
@@ -219,11 +221,14 @@ class Run:
             errors = []
             reader = threading.Thread(target=lambda: errors.append(process.stderr.read().decode()))
             reader.start()
+            limit = threading.Timer(max(1, self.deadline - begin), process.kill)
+            limit.start()
             first = process.stdout.read(1)
             seconds = time.monotonic() - begin
             rest = process.stdout.read().decode(errors="replace")
             reader.join()
             _, status, usage = os.wait4(process.pid, 0)
+            limit.cancel()
             process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0 or not first:
             raise RuntimeError(f"lagoon generate: {(''.join(errors) + rest)[-2000:]}")
@@ -273,8 +278,8 @@ def read_disk(shards):
         part = blocks // READERS + 1
         readers = [subprocess.Popen(["dd", f"if={shard}", "of=/dev/null", "iflag=direct", "bs=4M",
                                      f"skip={i * part}", f"count={part}", "status=none"]) for i in range(READERS)]
-        for reader in readers:
-            reader.wait()
+        if any([reader.wait() for reader in readers]):
+            raise RuntimeError(f"{shard} cannot be read past the page cache: set WORK to a folder on a disk")
     return time.monotonic() - begin
 
 
