@@ -8,8 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <span>
 #include <vector>
@@ -93,13 +96,13 @@ struct Model {
       a.k_scale = 0.02f;
       a.v_scale = 0.03f;
       a.input_norm = weights.make(bf16, 1, kHidden, 1);
-      a.q = weights.make(bf16, a.heads * kHeadDim, kHidden);
-      a.k = weights.make(bf16, kKeyHeads * kHeadDim, kHidden);
-      a.v = weights.make(bf16, kKeyHeads * kHeadDim, kHidden);
+      a.q = weights.make(bf16, int64_t{a.heads} * kHeadDim, kHidden);
+      a.k = weights.make(bf16, int64_t{kKeyHeads} * kHeadDim, kHidden);
+      a.v = weights.make(bf16, int64_t{kKeyHeads} * kHeadDim, kHidden);
       a.g = weights.make(bf16, a.heads, kHidden);
       a.q_norm = weights.make(bf16, 1, kHeadDim, 1);
       a.k_norm = weights.make(bf16, 1, kHeadDim, 1);
-      a.o = weights.make(bf16, kHidden, a.heads * kHeadDim, kSmall);
+      a.o = weights.make(bf16, kHidden, int64_t{a.heads} * kHeadDim, kSmall);
       attention.push_back(std::move(a));
       FfnLayer f;
       f.norm_epsilon = 1e-6f;
@@ -138,6 +141,7 @@ Timing time_steps(Backend& backend, State& state, const Model& model,
   for (int s = 0; s < steps + 8; ++s) {
     const auto begin = std::chrono::steady_clock::now();
     std::vector<Row> step;
+    step.reserve(static_cast<size_t>(rows));
     for (int r = 0; r < rows; ++r) {
       step.push_back({static_cast<int32_t>(random() % kVocab), context + s + r, 0});
     }
@@ -174,8 +178,8 @@ int run(int layers, int context, int steps) {
     (a.window > 0 ? shape.sliding : shape.full).push_back({kKeyHeads, kHeadDim, a.window});
   }
   const auto state = backend->allocate(shape).value();
-  std::vector<int32_t> pages;
-  for (int i = 0; i < shape.pages; ++i) pages.push_back(i);
+  std::vector<int32_t> pages(static_cast<size_t>(shape.pages));
+  std::iota(pages.begin(), pages.end(), 0);
   const auto reserved = backend->reserve(*state, {.embedding = model.table.get(),
                                                   .attention = model.attention,
                                                   .ffn = model.ffn,
@@ -214,9 +218,12 @@ int run(int layers, int context, int steps) {
 }  // namespace
 }  // namespace lagoon::kernels::cuda
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   const auto number = [&](int i, int otherwise) {
     return argc > i ? std::atoi(argv[i]) : otherwise;
   };
   return lagoon::kernels::cuda::run(number(1, 5), number(2, 2048), number(3, 256));
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "layers_bench: %s\n", error.what());
+  return 1;
 }

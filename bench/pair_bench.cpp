@@ -182,6 +182,7 @@ using Chooser = engine::AdaptiveProposals;
 
 void choose(Chooser& chooser, std::vector<Sequence>& sequences) {
   std::vector<engine::Drafting*> requests;
+  requests.reserve(sequences.size());
   for (Sequence& s : sequences) requests.push_back(&s.drafting);
   chooser.choose(requests, {}, kRows);
   for (Sequence& s : sequences) s.k = s.drafting.proposals();
