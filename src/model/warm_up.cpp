@@ -73,6 +73,7 @@ Result<WarmedUp> warm_up(Model& model, const WarmUp& shapes) {
     // The longest sequence of the bucket; its last position may lie below the end of the context.
     const int64_t length = std::min(bucket, shapes.max_length - 1);
     if (length <= std::max(rows, shapes.proposals + 1) || length <= done.max_length) break;
+    if (done.shapes + rows > shapes.most_shapes) break;
     for (int count = 1; count <= rows; ++count) made.compute(count, length);
     if (shapes.drafts && shapes.proposals > 0) {
       const int most = std::min(shapes.sequences, rows / (shapes.proposals + 1));

@@ -11,11 +11,12 @@
 namespace lagoon::model {
 
 struct WarmUp {
-  int sequences = 1;                                              // at a time
-  int proposals = 0;                                              // k of each
-  bool drafts = false;                                            // they are the model's own
-  int64_t max_length = 0;                                         // positions of a sequence
-  int most_rows = 64;                                             // of a step
+  int sequences = 1;       // at a time
+  int proposals = 0;       // k of each
+  bool drafts = false;     // they are the model's own
+  int64_t max_length = 0;  // positions of a sequence
+  int most_rows = 64;      // of a step
+  int most_shapes = 384;   // a backend keeps 512 graphs, of draws too
   std::chrono::duration<double> limit = std::chrono::seconds(5);  // then no longer context is begun
 };
 

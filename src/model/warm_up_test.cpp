@@ -55,6 +55,10 @@ TEST_F(WarmUpTest, EndsWhereTimeOrRoomDoes) {
   shapes.most_rows = 4;
   shapes.proposals = 15;
   EXPECT_EQ(warm_up(*model_, shapes)->shapes, 8);
+  shapes.most_shapes = 7;  // the longer context would drive out what is there
+  const WarmedUp warmed = warm_up(*model_, shapes).value();
+  EXPECT_EQ(warmed.shapes, 4);
+  EXPECT_EQ(warmed.max_length, 1024);
   shapes.max_length = 5;  // no room for four rows behind a context
   EXPECT_EQ(warm_up(*model_, shapes)->shapes, 0);
 }

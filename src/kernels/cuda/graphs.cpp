@@ -5,7 +5,8 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Of a state. A server meets some dozens of shapes; where it meets more, it starts anew.
+// Of a state. Where a server meets more shapes than this it starts anew, so that model/warm_up.h,
+// which computes up to 64 numbers of rows at each length of context, stays below.
 constexpr size_t kMostGraphs = 512;
 
 }  // namespace
