@@ -80,8 +80,8 @@ TEST(PlanMemory, ProposalsWithoutADraftTakeRings) {
   options.foreign_proposals = 64;
   const int64_t sliding =
       std::ranges::count_if(pair.config.layers, [](const auto& layer) { return layer.sliding; });
-  const int64_t position = 2 * 2 * int64_t{pair.config.kv_heads} * pair.config.head_dim;
-  EXPECT_EQ(rings() - none, 64 * options.slots * sliding * position);
+  const int64_t position = int64_t{4} * pair.config.kv_heads * pair.config.head_dim;
+  EXPECT_EQ(rings() - none, position * 64 * options.slots * sliding);
 }
 
 TEST(PlanMemory, APoolThatIsTooSmall) {

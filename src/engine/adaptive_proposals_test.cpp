@@ -101,8 +101,8 @@ class Adaptive {
     std::vector<int> accepted;
     for (int i = 0; i < steps; ++i) {
       chooser_.choose(pointers_, {}, budget);
-      std::vector<int> proposals;
-      for (const Drafting& request : requests_) proposals.push_back(request.proposals());
+      std::vector<int> proposals(requests_.size());
+      std::ranges::transform(requests_, proposals.begin(), &Drafting::proposals);
       for (const int k : proposals) EXPECT_TRUE(k >= 0 && k <= kMost) << k;
       const AdaptiveProposals::Times times = simulation_.step(proposals, accepted, total);
       for (size_t r = 0; r < requests_.size(); ++r) {
@@ -258,29 +258,29 @@ TEST(AdaptiveProposals, BesideRequestsThatNameTheirNumber) {
 class AdaptiveEngine : public ::testing::Test {
  protected:
   void start(const World& world, int hits) {
-    rig.fake.draft_hits = hits;
-    rig.fake.after_draft = [this, world](int rows) { pass(world.draft(rows)); };
-    rig.fake.after_step = [this, world](int rows) { pass(world.target(rows)); };
-    rig.options.proposals = kMost;
-    rig.options.adaptive_proposals = true;
-    rig.options.clock = [this] {
-      return std::chrono::steady_clock::time_point(std::chrono::microseconds(now));
+    rig_.fake.draft_hits = hits;
+    rig_.fake.after_draft = [this, world](int rows) { pass(world.draft(rows)); };
+    rig_.fake.after_step = [this, world](int rows) { pass(world.target(rows)); };
+    rig_.options.proposals = kMost;
+    rig_.options.adaptive_proposals = true;
+    rig_.options.clock = [this] {
+      return std::chrono::steady_clock::time_point(std::chrono::microseconds(now_));
     };
-    rig.start();
+    rig_.start();
   }
 
-  void pass(double milliseconds) { now += static_cast<int64_t>(1000 * milliseconds); }
+  void pass(double milliseconds) { now_ += static_cast<int64_t>(1000 * milliseconds); }
 
   // Its tokens must be those of plain decoding.
   Usage run(const Request& request) {
-    const Outcome outcome = rig.run(request);
+    const Outcome outcome = rig_.run(request);
     EXPECT_EQ(outcome.tokens,
-              rig.target.generate(request.prompt, request.sampling, request.max_tokens));
+              rig_.target.generate(request.prompt, request.sampling, request.max_tokens));
     return outcome.last.usage;
   }
 
-  std::atomic<int64_t> now = 0;  // microseconds
-  Rig rig;
+  std::atomic<int64_t> now_ = 0;  // microseconds
+  Rig rig_;
 };
 
 TEST_F(AdaptiveEngine, DraftsWherePossible) {
@@ -288,7 +288,7 @@ TEST_F(AdaptiveEngine, DraftsWherePossible) {
   run(test_request(test_prompt(20), 300));
   const Usage usage = run(test_request(test_prompt(30, 2), 300));
   EXPECT_LT(usage.steps, 100);
-  EXPECT_GT(rig.gauge("lagoon:num_speculative_tokens"), 0);
+  EXPECT_GT(rig_.gauge("lagoon:num_speculative_tokens"), 0);
 }
 
 TEST_F(AdaptiveEngine, DoesNotDraftWhereItCosts) {
@@ -297,7 +297,7 @@ TEST_F(AdaptiveEngine, DoesNotDraftWhereItCosts) {
   const Usage usage = run(test_request(test_prompt(30, 2), 300));
   EXPECT_LT(usage.drafts, 15);
   EXPECT_GT(usage.steps, 280);
-  EXPECT_EQ(rig.gauge("lagoon:num_speculative_tokens"), 0);
+  EXPECT_EQ(rig_.gauge("lagoon:num_speculative_tokens"), 0);
 }
 
 TEST_F(AdaptiveEngine, ANumberThatIsNamedIsThat) {
@@ -306,11 +306,11 @@ TEST_F(AdaptiveEngine, ANumberThatIsNamedIsThat) {
   for (const int k : {0, 3, 6}) {
     Request request = test_request(test_prompt(20, k), 100);
     request.proposals = k;
-    const size_t calls = rig.record->calls.size();
+    const size_t calls = rig_.record->calls.size();
     const Usage usage = run(request);
     EXPECT_EQ(usage.drafts > 0, k > 0);
-    for (size_t i = calls; i < rig.record->calls.size(); ++i) {
-      const FakeCall& call = rig.record->calls[i];
+    for (size_t i = calls; i < rig_.record->calls.size(); ++i) {
+      const FakeCall& call = rig_.record->calls[i];
       if (call.kind != FakeCall::Kind::kStep) continue;
       const FakeCall::Part& part = call.parts[0];
       if (part.row_class != model::RowClass::kGenerated) continue;

@@ -190,6 +190,7 @@ TEST_P(StepsOnAGpu, OneGraphServesRowsOfAnySequences) {
       {1, 1, 1, 1},  {0, 4, 0, 0},  {0, 0, 0, 12}, {2, 0, 2, 0},     {5, 5, 1, 1}};
   for (const std::vector<int>& rows : steps) {
     std::vector<std::vector<int32_t>> texts;
+    texts.reserve(rows.size());
     for (const int count : rows) texts.push_back(tokens(count));
     std::vector<std::vector<float>> logits(2);
     for (size_t m = 0; m < 2; ++m) {

@@ -24,8 +24,8 @@ class WarmUpTest : public ::testing::Test {
 
   // Tokens of a text that a draft helped to make.
   std::vector<int32_t> tokens() {
-    std::vector<int32_t> prompt;
-    for (int i = 0; i < 90; ++i) prompt.push_back(300 + 17 * i % 900);
+    std::vector<int32_t> prompt(90);
+    for (int i = 0; i < 90; ++i) prompt[static_cast<size_t>(i)] = 300 + 17 * i % 900;
     return greedy(*model_, prompt, 24, 3);
   }
 

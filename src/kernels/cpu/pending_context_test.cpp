@@ -16,7 +16,7 @@ std::vector<AttentionLayer> layers_with(int window) {
 
 // Taps whose values say which they are.
 struct Source {
-  Source(int taps, int64_t hidden, int rows) : values(taps * rows * hidden) {
+  Source(int taps, int64_t hidden, int rows) : values(hidden * taps * rows) {
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1000003);
     view = {values.data(), rows * hidden, hidden, taps};
   }
