@@ -189,7 +189,7 @@ int run(int layers, int context, int steps) {
     fmt::print("{}\n", reserved.error().message);
     return 1;
   }
-  const double copy = backend->measure_read_rate(int64_t{256} << 20).value();
+  const double copy = backend->measure_read_rate(int64_t{4} << 30).value();
   fmt::print("{} layers, {:.1f} GB of weights, context {}, copy {:.0f} GB/s\n", layers,
              static_cast<double>(model.weight_bytes) / 1e9, context, copy / 1e9);
   double of_one = 0;
