@@ -17,10 +17,15 @@ TEST(DraftTime, OfTheBundledPair) {
   model::LoadOptions options;
   options.max_length = 1024;
   const auto model = model::load(target, &draft, *backend, options).value();
-  const auto seconds = time_draft(*model, 6, 300);
-  ASSERT_TRUE(seconds.ok());
-  EXPECT_GT(*seconds, 1e-6);
-  EXPECT_LT(*seconds, 1);
+  // It is a difference, of which another program may leave nothing, but not every time.
+  double seconds = 0;
+  for (int time = 0; time < 10 && seconds < 1e-6; ++time) {
+    const auto measured = time_draft(*model, 6, 300);
+    ASSERT_TRUE(measured.ok());
+    seconds = *measured;
+  }
+  EXPECT_GT(seconds, 1e-6);
+  EXPECT_LT(seconds, 1);
   // The slot is free again.
   const std::vector<int32_t> pages = {0};
   const int32_t token = 17;
