@@ -67,9 +67,11 @@ if server := read("server.json"):
 figures["meta"] = {"commit": commit, "command": "scripts/test_gpu.sh PROGRAMS RESULT.json",
                    "stages": table, "passed": int(passed), "failed": int(failed)}
 os.makedirs(os.path.dirname(result) or ".", exist_ok=True)
-# What scripts/bench_gpu.sh has measured stays.
+# What scripts/bench_gpu.sh has measured stays, what this script measured before goes.
 if os.path.exists(result):
     before = json.load(open(result))
+    for key in ("device", "kernels", "lagoon_bench"):
+        before.pop(key, None)
     figures["meta"] = {**before.get("meta", {}), **figures["meta"]}
     figures = {**before, **figures}
 with open(result, "w") as file:
