@@ -1,15 +1,20 @@
 #include "app/bench.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
 #include "app/load.h"
+#include "app/option_parts.h"
 #include "app/speculative_config.h"
 #include "bench/draft_time.h"
 #include "bench/engine_subject.h"
@@ -22,6 +27,8 @@
 
 namespace lagoon::app {
 namespace {
+
+namespace fs = std::filesystem;
 
 static_assert(ModelOptions::kAdaptive == bench::kAdaptive);
 
@@ -98,14 +105,16 @@ Result<void> measure_all(bench::Subject& subject, const BenchOptions& options,
   return {};
 }
 
+bool with_draft(const BenchOptions& options, const std::vector<int>& ks) {
+  return !options.random_proposals && std::ranges::any_of(ks, [](int k) { return k != 0; });
+}
+
 // A model set up for values of k that all have a draft, or all have none: without one nothing is
 // computed for it, so k = 0 is not measured beside a draft.
-Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
-                           bench::Report& report) {
+ModelOptions model_options(const BenchOptions& options, const std::vector<int>& ks) {
   ModelOptions model = options.model;
   const int most = *std::max_element(ks.begin(), ks.end());
-  const bool drafts =
-      !options.random_proposals && std::ranges::any_of(ks, [](int k) { return k != 0; });
+  const bool drafts = with_draft(options, ks);
   model.random_caches = options.random_context;
   if (options.random_proposals) {
     model.foreign_proposals = most;
@@ -119,6 +128,13 @@ Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
   }
   model.slots = *std::max_element(options.streams.begin(), options.streams.end());
   model.enough_length = int64_t{options.input_length} + options.output_length;
+  return model;
+}
+
+Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
+                           bench::Report& report) {
+  const ModelOptions model = model_options(options, ks);
+  const bool drafts = with_draft(options, ks);
   LoadSurroundings surroundings{.lines = stderr};
   surroundings.warm_up = true;
   if (drafts) {
@@ -163,26 +179,38 @@ Result<void> measure_model(const BenchOptions& options, std::vector<int> ks,
   return {};
 }
 
+// What cannot be measured is said before anything is, since measuring takes long.
+Result<void> check_part(const BenchOptions& options, const std::vector<int>& ks) {
+  ModelOptions model = model_options(options, ks);
+  LAGOON_RETURN_IF_ERROR(check_model(model));
+  const int most = *std::max_element(ks.begin(), ks.end());
+  LAGOON_RETURN_IF_ERROR(check_rows(options, most));
+  if (model.proposals != ModelOptions::kAdaptive || most <= 0) return {};
+  model.proposals = most;  // named beside auto
+  return check_model(model);
+}
+
 Result<void> measure_in_process(const BenchOptions& options, bench::Report& report) {
   std::vector<int> ks = options.proposals;
-  if (ks.empty()) {
-    int k = 0;
-    if (!options.model.speculative_config.empty()) {
-      LAGOON_ASSIGN(const auto config, parse_speculative_config(options.model.speculative_config));
-      k = config.proposals.value_or(bench::kAsSetUp);
-    }
-    ks = {k};
+  std::optional<int> named;
+  if (!options.model.speculative_config.empty()) {
+    LAGOON_ASSIGN(const auto config, parse_speculative_config(options.model.speculative_config));
+    named = config.proposals.value_or(bench::kAsSetUp);
   }
+  if (ks.empty()) ks = {named.value_or(0)};
   // Those without a draft come first.
-  std::vector<int> with_draft;
-  std::copy_if(ks.begin(), ks.end(), std::back_inserter(with_draft), [](int k) { return k != 0; });
+  std::vector<int> drafting;
+  std::copy_if(ks.begin(), ks.end(), std::back_inserter(drafting), [](int k) { return k != 0; });
   std::erase_if(ks, [](int k) { return k != 0; });
   // Without a draft all of them are measured with one model.
   if (options.random_proposals) {
-    ks.insert(ks.end(), with_draft.begin(), with_draft.end());
-    with_draft.clear();
+    ks.insert(ks.end(), drafting.begin(), drafting.end());
+    drafting.clear();
   }
-  for (const auto& part : {ks, with_draft}) {
+  for (const auto& part : {ks, drafting}) {
+    if (!part.empty()) LAGOON_RETURN_IF_ERROR(check_part(options, part));
+  }
+  for (const auto& part : {ks, drafting}) {
     if (!part.empty()) LAGOON_RETURN_IF_ERROR(measure_model(options, part, report));
   }
   return {};
@@ -199,18 +227,35 @@ Result<void> measure_server(const BenchOptions& options, bench::Report& report) 
   return measure_all(*subject, options, {bench::kAsSetUp}, report);
 }
 
+// Before it is measured what goes into it.
+Result<void> check_file(const std::string& path) {
+  std::error_code error;
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty() && !fs::is_directory(folder, error)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--json {}: there is no folder {}", path, folder.string())};
+  }
+  if (fs::is_directory(path, error)) {
+    return Error{ErrorCode::kInvalidArgument,
+                 fmt::format("--json {} is a folder: name a file in it", path)};
+  }
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return {};
+  return Error{ErrorCode::kInvalidArgument,
+               fmt::format("--json {}: files in its folder cannot be written", path)};
+}
+
 }  // namespace
 
 Result<void> bench(const BenchOptions& options) {
+  if (!options.json.empty()) LAGOON_RETURN_IF_ERROR(check_file(options.json));
   bench::Report report;
   LAGOON_RETURN_IF_ERROR(options.url.empty() ? measure_in_process(options, report)
                                              : measure_server(options, report));
   report.facts.emplace_back("prompts", options.chat ? "generated code, chat" : "generated code");
-  if (!options.json.empty()) {
-    LAGOON_RETURN_IF_ERROR(checkpoint::write_text(options.json, bench::to_json(report)));
-  }
+  // The table first: a disk that is full takes no figures away.
   fmt::print("{}", bench::to_table(report));
-  return {};
+  if (options.json.empty()) return {};
+  return checkpoint::write_text(options.json, bench::to_json(report));
 }
 
 }  // namespace lagoon::app

@@ -327,16 +327,39 @@ Result<void> load_weights(const ModelOptions& options, const LoadSurroundings& s
   return {};
 }
 
+// What the options name, with its configs and headers.
+struct Opened {
+  std::string path;
+  checkpoint::ModelDir target;
+  checkpoint::TargetConfig config;
+  std::optional<Draft> draft;
+};
+
+Result<Opened> open(const ModelOptions& options) {
+  LAGOON_ASSIGN(std::string path, checkpoint::find_model(options.model, options.revision));
+  LAGOON_ASSIGN(auto target, open_model(options, path));
+  LAGOON_ASSIGN(auto config, checkpoint::parse_target_config(target.config_json(),
+                                                             target.file_path("config.json")));
+  LAGOON_RETURN_IF_ERROR(context_length(options, config));
+  LAGOON_ASSIGN(auto draft, open_draft(options));
+  return Opened{.path = std::move(path),
+                .target = std::move(target),
+                .config = std::move(config),
+                .draft = std::move(draft)};
+}
+
 }  // namespace
+
+Result<void> check_model(const ModelOptions& options) {
+  LAGOON_ASSIGN(const Opened opened, open(options));
+  if (!opened.draft) return {};
+  return check_pair(options, opened.target, opened.draft->directory);
+}
 
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings) {
-  LAGOON_ASSIGN(const std::string path, checkpoint::find_model(options.model, options.revision));
-  LAGOON_ASSIGN(const auto target, open_model(options, path));
-  LAGOON_ASSIGN(const auto config, checkpoint::parse_target_config(
-                                       target.config_json(), target.file_path("config.json")));
-  LAGOON_RETURN_IF_ERROR(context_length(options, config));
-  LAGOON_ASSIGN(const auto draft, open_draft(options));
+  LAGOON_ASSIGN(const Opened opened, open(options));
+  const auto& [path, target, config, draft] = opened;
   auto loaded = std::make_unique<LoadedModel>();
   loaded->metrics = surroundings.metrics;
   loaded->name = directory_name(path);

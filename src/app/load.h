@@ -60,6 +60,10 @@ struct LoadSurroundings {
   std::function<Result<void>(model::Model&, const plan::Demand&)> before_engine = nullptr;
 };
 
+// Whether configs and headers allow what the options ask for, as load_model() would find before it
+// reads weights, but for tokenizer and memory. Errors are one sentence.
+Result<void> check_model(const ModelOptions& options);
+
 // Errors are one sentence.
 Result<std::unique_ptr<LoadedModel>> load_model(const ModelOptions& options,
                                                 const LoadSurroundings& surroundings);

@@ -5,6 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <limits>
+
+#include "app/plan_memory.h"
 
 namespace lagoon::app {
 namespace {
@@ -56,6 +59,8 @@ Result<std::vector<T>> parse_list(std::string_view option, std::string_view text
   return list;
 }
 
+constexpr int kMostProposals = 1024;
+
 // The values of --k: numbers, and "auto".
 Result<std::vector<int>> parse_proposals(std::string_view text) {
   std::vector<int> list;
@@ -65,8 +70,14 @@ Result<std::vector<int>> parse_proposals(std::string_view text) {
     if (value == "auto") {
       list.push_back(ModelOptions::kAdaptive);
     } else {
-      LAGOON_ASSIGN(const std::vector<int> number, parse_list("--k", value, 0, 1024));
-      list.push_back(number[0]);
+      const auto number = parse_list("--k", value, 0, kMostProposals);
+      if (!number.ok()) {
+        return usage_error(
+            fmt::format("--k must be numbers from 0 to {}, or auto, with commas between them, not "
+                        "'{}'",
+                        kMostProposals, text));
+      }
+      list.push_back(number->front());
     }
     begin = end + 1;
   }
@@ -127,6 +138,21 @@ CLI::Validator within(double least, double most) {
           ""};
 }
 
+const CLI::Validator& whole_number() {
+  static const CLI::Validator kValidator(
+      [](const std::string& text) {
+        uint64_t value = 0;
+        const char* const end = text.data() + text.size();
+        const auto [rest, error] = std::from_chars(text.data(), end, value);
+        const bool octal = text.size() > 1 && text[0] == '0';  // to the conversion
+        if (error == std::errc() && rest == end && !octal) return std::string();
+        return fmt::format("must be a whole number from 0 to {}, not '{}'",
+                           std::numeric_limits<uint64_t>::max(), text);
+      },
+      "");
+  return kValidator;
+}
+
 void add_memory_options(CLI::App& command, ModelOptions& options, MemoryTexts& texts) {
   add(command, "--max-num-seqs", options.slots, "Requests computed at a time; default: 4", "N")
       ->check(CLI::Range(1, 1024));
@@ -163,11 +189,13 @@ Result<void> finish_memory(const MemoryTexts& texts, ModelOptions& options) {
 }
 
 void add_dummy_options(CLI::App& command, ModelOptions& options, ListTexts& lists) {
-  add(command, "--dummy-seed", options.dummy_seed, "Seed of --load-format dummy; default: 0", "N");
+  add(command, "--dummy-seed", options.dummy_seed, "Seed of --load-format dummy; default: 0", "N")
+      ->check(whole_number());
   add(command, "--dummy-routing-overlap", options.dummy_routing_overlap,
       "With --load-format dummy: the share of its experts that a row has in common with another "
       "(real text: about 0.2 of 10 of 256); default: as many as independent rows",
-      "SHARE");
+      "SHARE")
+      ->check(within(0, 1));
   add(command, "--synthetic-acceptance", lists.synthetic_acceptance,
       "Draws how many drafts are accepted instead of comparing them: the probability that drafts "
       "1..i all are, for each i (.88,.69,.64,.59,.51,.39); the text means nothing",
@@ -202,7 +230,8 @@ void add_bench_options(CLI::App& command, BenchOptions& options, ListTexts& list
       ->check(not_empty());
   add(command, "--temperature", options.temperature, "Default: 0, greedy", "T")
       ->check(within(0, 1e6));
-  add(command, "--seed", options.seed, "Of the prompts and of sampling; default: 0", "N");
+  add(command, "--seed", options.seed, "Of the prompts and of sampling; default: 0", "N")
+      ->check(whole_number());
   command.add_flag("--stop-at-eos", options.stop_at_eos,
                    "Let answers end early; default: every answer has --output-len tokens");
   command.add_flag("--random-context", options.random_context,
@@ -231,10 +260,12 @@ void add_synth_options(CLI::App& command, SynthOptions& options) {
       "Target: its first N layers. Draft: for a target of N layers. Default: as the config says",
       "N")
       ->check(CLI::Range(1, 4096));
-  add(command, "--seed", options.seed, "The same seed gives the same weights; default: 0", "N");
+  add(command, "--seed", options.seed, "The same seed gives the same weights; default: 0", "N")
+      ->check(whole_number());
   add(command, "--dummy-routing-overlap", options.routing_overlap,
       "As for --load-format dummy: the share of its experts that a row has in common with another",
-      "SHARE");
+      "SHARE")
+      ->check(within(0, 1));
   add(command, "--tokenizer", options.tokenizer,
       "Directory or bundled model whose tokenizer is copied; default: the config's own", "DIR")
       ->check(not_empty());
@@ -258,6 +289,24 @@ Result<void> finish_synthetic_acceptance(const ListTexts& lists, ModelOptions& o
         "--synthetic-acceptance gives {:g} after {:g}; a rate is that of a draft and all before it "
         "being accepted, so it never rises",
         *(rise + 1), *rise));
+  }
+  return {};
+}
+
+Result<void> check_rows(const BenchOptions& options, int most) {
+  const int streams = *std::ranges::max_element(options.streams);
+  const int rows = rows_of_step(streams);
+  if (most > 0 && streams * (most + 1) > rows) {
+    return usage_error(fmt::format(
+        "--k {} and --streams {} make steps of {} rows, and a step has at most {}: ask for less",
+        most, streams, streams * (most + 1), rows));
+  }
+  const int least = 2 * (most + 2);  // the median step then has all of them
+  if (options.random_proposals && options.output_length < least) {
+    return usage_error(fmt::format(
+        "--output-len is {}, and the last {} steps of an answer verify fewer than {} proposals: "
+        "ask for {} tokens or more",
+        options.output_length, most + 1, most, least));
   }
   return {};
 }
@@ -296,6 +345,7 @@ Result<void> finish_bench_lists(const ListTexts& lists, BenchOptions& options) {
         "give numbers");
   }
   const int most = ks.empty() ? 0 : *std::max_element(ks.begin(), ks.end());
+  LAGOON_RETURN_IF_ERROR(check_rows(options, most));
   if (rates > 0 && !ks.empty() && most == 0) {
     return usage_error("--synthetic-acceptance acts on drafts, and --k asks for none");
   }

@@ -29,6 +29,10 @@ const CLI::Validator& not_empty();
 // Numbers from `least` to `most`. CLI::Range takes "nan" as well, which is in no order to either.
 CLI::Validator within(double least, double most);
 
+// Whole numbers of 64 bits without a sign. The conversion alone takes "-1" and what is too large as
+// the largest of them, "010" as 8 and "" as 0.
+const CLI::Validator& whole_number();
+
 // An option of the command that is nearest to `name` ("--prot"): "--port".
 std::string nearest_option(const CLI::App& command, const std::string& name);
 // The word of the list that takes the fewest changes.
@@ -87,6 +91,10 @@ void add_synth_options(CLI::App& command, SynthOptions& options);
 // Takes --synthetic-acceptance from its text. Errors: not a list of rates, rates that rise, no
 // draft to act on.
 Result<void> finish_synthetic_acceptance(const ListTexts& lists, ModelOptions& options);
+// The engine verifies fewer proposals where a step has no rows for all of them, and where an answer
+// needs no more: a row of the table would then say one k and show another. Error: `most` proposals
+// are too many for the streams, or random ones for the answers.
+Result<void> check_rows(const BenchOptions& options, int most);
 // Takes the other lists from their texts, and compares what `lagoon bench` needs of its options
 // together.
 Result<void> finish_bench_lists(const ListTexts& lists, BenchOptions& options);

@@ -268,7 +268,10 @@ Result<void> finish_model(const CLI::App& command, const Parser& parser, ModelOp
 }
 
 Result<Command> finish_bench(Parser& parser) {
-  constexpr std::string_view kInProcess[] = {"--max-model-len",
+  constexpr std::string_view kInProcess[] = {"--revision",
+                                             "--backend",
+                                             "--kv-cache-dtype",
+                                             "--max-model-len",
                                              "--speculative-config",
                                              "--threads",
                                              "--tokenizer",

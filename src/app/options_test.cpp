@@ -224,8 +224,15 @@ TEST(CommandLine, OptionsThatHaveNothingToActOn) {
     EXPECT_THAT(error({"bench", "--url", "http://h", flag}),
                 HasSubstr(std::string(flag) + " acts on a model in this process"));
   }
-  for (const char* option : {"--threads", "--k", "--dummy-seed", "--max-model-len"}) {
-    EXPECT_THAT(error({"bench", "--url", "http://h", option, "1"}),
+  for (const auto& [option, value] :
+       std::vector<std::pair<const char*, const char*>>{{"--threads", "1"},
+                                                        {"--k", "1"},
+                                                        {"--dummy-seed", "1"},
+                                                        {"--max-model-len", "1"},
+                                                        {"--revision", "main"},
+                                                        {"--backend", "cpu"},
+                                                        {"--kv-cache-dtype", "fp8"}}) {
+    EXPECT_THAT(error({"bench", "--url", "http://h", option, value}),
                 HasSubstr(std::string(option) + " acts on a model in this process"));
   }
   EXPECT_THAT(error({"bench", "m", "--url", "http://h"}), HasSubstr("not both"));
@@ -242,11 +249,53 @@ TEST(CommandLine, ANumberOfProposalsThatIsChosen) {
   EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", "auto",
                      "--synthetic-acceptance", ".5"}),
               HasSubstr("--k auto chooses by what the target accepts"));
-  for (const char* wrong : {"automatic", "auto,", "3,,auto", "-1", "-2"}) {
-    EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", wrong}),
-                HasSubstr("--k"))
-        << wrong;
+  for (const std::string wrong : {"automatic", "auto,", "3,,auto", "-1", "-2", ",", "AUTO"}) {
+    EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", wrong.c_str()}),
+                HasSubstr("--k must be numbers from 0 to 1024, or auto, with commas between them, "
+                          "not '" +
+                          wrong + "'"));
   }
+}
+
+TEST(CommandLine, SeedsAreWholeNumbers) {
+  const char* const kMost = "18446744073709551615";
+  for (const std::string seed :
+       {"-1", "18446744073709551616", "1e3", "0x10", "", " 1", "1.5", "010"}) {
+    const std::string expected =
+        "must be a whole number from 0 to 18446744073709551615, not '" + seed + "'";
+    EXPECT_THAT(error({"bench", "m", "--seed", seed.c_str()}), HasSubstr(expected));
+    EXPECT_THAT(error({"synth", "--config", "c", "--out", "o", "--seed", seed.c_str()}),
+                HasSubstr(expected));
+    EXPECT_THAT(error({"serve", "m", "--load-format", "dummy", "--dummy-seed", seed.c_str()}),
+                HasSubstr(expected));
+  }
+  EXPECT_EQ(std::get<BenchOptions>(*parse({"bench", "m", "--seed", kMost})).seed, UINT64_MAX);
+  EXPECT_EQ(std::get<BenchOptions>(*parse({"bench", "m", "--seed", "0"})).seed, 0u);
+}
+
+TEST(CommandLine, SharesOfExpertsLieBetween0And1) {
+  for (const char* share : {"nan", "-0.1", "1.1", "x", ""}) {
+    EXPECT_THAT(error({"synth", "--config", "c", "--out", "o", "--dummy-routing-overlap", share}),
+                HasSubstr("--dummy-routing-overlap: must be a number from 0 to 1"));
+    EXPECT_THAT(error({"bench", "m", "--load-format", "dummy", "--dummy-routing-overlap", share}),
+                HasSubstr("--dummy-routing-overlap: must be a number from 0 to 1"));
+  }
+}
+
+// What cannot be verified as it stands is not measured as something else.
+TEST(CommandLine, ProposalsThatAStepOrAnAnswerHasNoRoomFor) {
+  EXPECT_THAT(error({"bench", "m", "--random-proposals", "--k", "0,600", "--output-len", "4096"}),
+              HasSubstr("--k 600 and --streams 1 make steps of 601 rows, and a step has at most "
+                        "512: ask for less"));
+  EXPECT_THAT(error({"bench", "m", "--speculative-config", kDraft, "--k", "15", "--streams", "64"}),
+              HasSubstr("--k 15 and --streams 64 make steps of 1024 rows"));
+  EXPECT_EQ(
+      error({"bench", "m", "--speculative-config", kDraft, "--k", "7,auto", "--streams", "64"}),
+      "");
+  EXPECT_THAT(error({"bench", "m", "--random-proposals", "--k", "15", "--output-len", "32"}),
+              HasSubstr("--output-len is 32, and the last 16 steps of an answer verify fewer than "
+                        "15 proposals: ask for 34 tokens or more"));
+  EXPECT_EQ(error({"bench", "m", "--random-proposals", "--k", "15", "--output-len", "34"}), "");
 }
 
 TEST(CommandLine, RatesOfSyntheticAcceptance) {

@@ -54,9 +54,22 @@ Result<int64_t> context_length(const ModelOptions& options,
                              "(max_position_embeddings in its config.json)",
                              options.max_length, config.max_positions)};
   }
-  if (options.max_length > 0) return options.max_length;
-  return options.enough_length > 0 ? std::min(options.enough_length, config.max_positions)
-                                   : config.max_positions;
+  const int64_t length = options.max_length > 0 ? options.max_length : config.max_positions;
+  if (options.enough_length > length) {
+    return Error{
+        ErrorCode::kInvalidArgument,
+        fmt::format("--input-len and --output-len make {} tokens, and {}", options.enough_length,
+                    options.max_length > 0
+                        ? fmt::format("--max-model-len is {}", length)
+                        : fmt::format("the model was made for at most {} "
+                                      "(max_position_embeddings in its config.json)",
+                                      length))};
+  }
+  return options.max_length == 0 && options.enough_length > 0 ? options.enough_length : length;
+}
+
+int rows_of_step(int slots) {
+  return std::max(model::LoadOptions().max_rows, slots);
 }
 
 Result<plan::Machine> read_machine(const kernels::Backend& backend) {
@@ -84,9 +97,8 @@ Result<plan::Demand> make_demand(const ModelOptions& options,
   LAGOON_ASSIGN(demand.max_length, context_length(options, config));
   demand.fit_length = options.fit_length;
   demand.slots = options.slots;
-  demand.max_rows = options.max_batched_tokens > 0
-                        ? options.max_batched_tokens
-                        : std::max(model::LoadOptions().max_rows, options.slots);
+  demand.max_rows =
+      options.max_batched_tokens > 0 ? options.max_batched_tokens : rows_of_step(options.slots);
   demand.foreign_proposals = options.foreign_proposals;
   demand.pool_bytes = options.kv_cache_bytes;
   demand.utilization = options.memory_utilization;

@@ -23,8 +23,12 @@ struct PlanSubject {
 kernels::CacheType cache_type(const std::string& kv_cache_dtype,
                               const checkpoint::TargetConfig& config);
 
-// Prompt and answer together. Error: longer than the model was made for.
+// Prompt and answer together. Error: longer than the model was made for, or shorter than
+// enough_length, which is then that of the prompts and answers of `lagoon bench`.
 Result<int64_t> context_length(const ModelOptions& options, const checkpoint::TargetConfig& config);
+
+// Rows of a step at most, unless --max-num-batched-tokens says, for so many requests at a time.
+int rows_of_step(int slots);
 
 // The memory of this machine, and of the backend's device.
 Result<plan::Machine> read_machine(const kernels::Backend& backend);

@@ -29,6 +29,7 @@ async function refused(args, message) {
   assert.equal(stdout, '');
   assert.match(stderr, message);
   assert.match(stderr, /^(?:.*\n)*lagoon: [^\n]+\n$/);
+  return stderr;
 }
 
 // What every row of the JSON file has, whatever was measured.
@@ -170,17 +171,34 @@ test('bench of the bundled pair: acceptance in process is that by URL', async ()
   assert.ok(Math.abs(here.tokens_emitted_per_step - there.tokens_emitted_per_step) < 0.8);
 });
 
+const half = ['--input-len', '16', '--output-len', '2', '--repeats', '1', '--warmup', '0'];
+// Refused before anything is measured.
 const wrong = {
   'a URL that is none': [['bench', '--url', 'localhost:1'], /does not begin with http:\/\//],
   'a dead server': [['bench', '--url', 'http://127.0.0.1:1'], /127\.0\.0\.1:1 cannot be connected/],
   'more proposals than the draft makes': [['bench', target, '--speculative-config', speculative(4),
     '--k', '16'], /at most 15/],
+  'more proposals than the draft makes, beside none': [['bench', target, '--speculative-config',
+    speculative(4), '--k', '0,16', ...half], /at most 15/],
+  'more proposals than the draft makes, beside auto': [['bench', target, '--speculative-config',
+    speculative(4), '--k', 'auto,16', ...half], /at most 15/],
+  'a draft that is not there, beside none': [['bench', target, '--speculative-config',
+    '{"method":"dflash","model":"/no/draft"}', '--k', '0,3', ...half], /\/no\/draft/],
+  'a draft that is none, and no proposals': [['bench', target, '--speculative-config', '[]', '--k',
+    '0', ...half], /is not a JSON object/],
+  'more rows than a step has': [['bench', target, '--speculative-config', speculative(15),
+    '--streams', '64', ...half], /--k 15 and --streams 64 make steps of 1024 rows/],
+  'prompts longer than the context': [['bench', target, '--max-model-len', '17', ...half],
+    /--input-len and --output-len make 18 tokens, and --max-model-len is 17/],
+  'prompts longer than the model was made for': [['bench', target, '--input-len', '16384'],
+    /make 16640 tokens, and the model was made for at most 16384/],
   'fewer rates than proposals': [['serve', target, '--speculative-config', speculative(3),
     '--synthetic-acceptance', '.5'], /1 rates, and num_speculative_tokens is 3/],
   'a sharing that no router has': [['bench', target, '--load-format', 'dummy',
     '--dummy-routing-overlap', '0.99'], /--dummy-routing-overlap is 0\.99/],
-  'a file that cannot be written': [['bench', target, '--input-len', '16', '--output-len', '2',
-    '--repeats', '1', '--warmup', '0', '--json', '/no/such/file'], /\/no\/such\/file/],
+  'a file that cannot be written': [['bench', target, ...half, '--json', '/no/such/file'],
+    /there is no folder \/no\/such/],
+  'a file that is a folder': [['bench', target, ...half, '--json', folder], /is a folder/],
   'a config that is not there': [['synth', '--config', '/no/config', '--out', at('x')],
     /\/no\/config/],
   'more layers than there are': [['synth', '--config', target, '--layers', '9', '--out', at('x')],
@@ -193,5 +211,5 @@ const wrong = {
     at('x')], /a draft has its target's/],
 };
 for (const [name, [args, message]] of Object.entries(wrong)) {
-  test(`error: ${name}`, () => refused(args, message));
+  test(`error: ${name}`, async () => assert.doesNotMatch(await refused(args, message), /round 1/));
 }
