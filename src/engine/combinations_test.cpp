@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <fstream>
+#include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -23,6 +27,7 @@ namespace lagoon::engine {
 namespace {
 
 using kernels::CacheType;
+using Clock = std::chrono::steady_clock;
 
 constexpr int kSlots = 8;
 // Threads wait for each other some hundred times a step, which takes long where other programs keep
@@ -40,7 +45,29 @@ struct Setting {
   int chunk = 256;
   CacheType cache_type = CacheType::kActivations;
   int pool_tokens = 0;  // 0: room for all
+  uint64_t clock = 0;   // seed of times that mean nothing; 0: the steady clock
 };
+
+// Each call is later by something between nothing and a millisecond, and in some stretches most
+// of the time passes in every fifth call: what the others time then looks cheap.
+std::function<Clock::time_point()> false_clock(uint64_t seed) {
+  struct State {
+    std::mutex mutex;
+    std::mt19937_64 random;
+    Clock::time_point now{};
+    int calls = 0;
+  };
+  const auto state = std::make_shared<State>();
+  state->random.seed(seed);
+  return [state] {
+    const std::lock_guard lock(state->mutex);
+    const int call = state->calls++;
+    const bool stretch = (call / 700) % 2 == 0;
+    const uint64_t most = stretch && call % 5 != 0 ? 50'000 : 1'000'000;
+    state->now += std::chrono::nanoseconds(state->random() % most);
+    return state->now;
+  };
+}
 
 std::string name_of(const Setting& s) {
   return fmt::format("k {}, {} at a time, chunks of {}, {} caches, room for {}", s.k, s.batch,
@@ -114,7 +141,7 @@ class Combinations : public ::testing::Test {
   static void TearDownTestSuite() { rigs.clear(); }
 
   static Engine& engine(const Setting& setting) {
-    Loaded& rig = rigs[{setting.chunk, setting.cache_type, setting.pool_tokens}];
+    Loaded& rig = rigs[{setting.chunk, setting.cache_type, setting.pool_tokens, setting.clock}];
     if (rig.engine) return *rig.engine;
     rig.backend = kernels::cpu::make_backend(kernels::Activations::kBFloat16, kThreads);
     const std::string models = LAGOON_SOURCE_DIR "/models/";
@@ -132,7 +159,8 @@ class Combinations : public ::testing::Test {
                                {.proposals = 7,
                                 .adaptive_proposals = true,
                                 .prefill_rows = setting.chunk,
-                                .max_prefill_stall = 1e9});
+                                .max_prefill_stall = 1e9,
+                                .clock = setting.clock > 0 ? false_clock(setting.clock) : nullptr});
     return *rig.engine;
   }
 
@@ -170,7 +198,7 @@ class Combinations : public ::testing::Test {
     EXPECT_EQ(answers(setting), expected) << name_of(setting);
   }
 
-  static inline std::map<std::tuple<int, CacheType, int>, Loaded> rigs;
+  static inline std::map<std::tuple<int, CacheType, int, uint64_t>, Loaded> rigs;
   static inline std::map<CacheType, std::vector<std::vector<int32_t>>> plain;
 };
 
@@ -182,6 +210,35 @@ TEST_F(Combinations, OneAxisAtATime) {
   }
   // The axis of types does change text: FP8 caches are really used.
   EXPECT_NE(plain[CacheType::kActivations], plain[CacheType::kFP8]);
+}
+
+// By a clock that says anything, proposals are chosen and left out without a reason: the draft is
+// off for one step or for hundreds, and its context is caught up for some requests or for all.
+TEST_F(Combinations, TimesThatMeanNothing) {
+  std::vector<Request> all = requests_of_all_fields();
+  all.resize(8);
+  for (Request& request : all) {
+    request.max_tokens = 250;  // rings go around
+    request.min_tokens = 200;
+  }
+  const std::vector<Outcome> expected = outcomes({}, all);
+  int drafts = 0;
+  int steps = 0;  // of all answers
+  for (const uint64_t seed : {2, 3}) {
+    for (const int pool_tokens : {0, 700}) {
+      const Setting setting = {.k = -1, .batch = 8, .pool_tokens = pool_tokens, .clock = seed};
+      const std::vector<Outcome> got = outcomes(setting, all);
+      for (size_t i = 0; i < all.size(); ++i) {
+        EXPECT_EQ(describe(got[i]), describe(expected[i])) << name_of(setting) << ", request " << i;
+        const Usage& usage = got[i].last.usage;
+        EXPECT_LE(usage.accepted_tokens, usage.drafted_tokens);
+        drafts += usage.drafts;
+        steps += usage.completion_tokens - usage.accepted_tokens;
+      }
+    }
+  }
+  EXPECT_GT(drafts, 100);
+  EXPECT_LT(drafts, steps * 9 / 10);
 }
 
 TEST_F(Combinations, EveryFieldOfSampling) {
@@ -235,7 +292,7 @@ TEST_F(Combinations, TooFewPages) {
       EXPECT_EQ(describe(got[i]), describe(expected[i])) << name_of(setting) << ", request " << i;
     }
   }
-  Counter& preemptions = rigs[{256, CacheType::kActivations, 448}].metrics->counter(
+  Counter& preemptions = rigs[{256, CacheType::kActivations, 448, 0}].metrics->counter(
       "vllm:num_preemptions_total", "", {{"engine", "0"}, {"model_name", "pair"}});
   EXPECT_GT(preemptions.value(), 1u);
 }
