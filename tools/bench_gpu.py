@@ -34,6 +34,9 @@ while len(RATES) < 15:
 READERS = 32  # of the disk; fewer do not reach its rate
 SWEEP = (0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15)
 CONTEXTS = (2048, 32768, 131072, 262144)
+# What a lagoon that fails or says nonsense comes to: it fails its stage and no other.
+FAULTS = (RuntimeError, subprocess.SubprocessError, OSError, LookupError, TypeError, ValueError, AttributeError,
+          ArithmeticError)
 
 
 class Shape:
@@ -72,11 +75,21 @@ class Shape:
 class Run:
     def __init__(self, lagoon):
         self.lagoon = str(Path(lagoon).resolve())
-        self.work = Path(tempfile.mkdtemp(dir=os.environ.get("WORK")))
+        if not os.access(self.lagoon, os.X_OK):
+            raise RuntimeError(f"{self.lagoon} is no program")
         self.backend = os.environ.get("BACKEND", "cuda")
-        self.layers = int(os.environ.get("LAYERS", 48))
-        self.length = int(os.environ.get("LENGTH", 2048))
+        self.layers = number("LAYERS", 48)
+        self.length = number("LENGTH", 2048)
         self.log, self.failed = [], []
+        self.deadline = 0
+        self.work = Path(tempfile.mkdtemp(dir=os.environ.get("WORK")))
+        try:
+            self.shape = self.make_configs()
+        except FAULTS:
+            shutil.rmtree(self.work, ignore_errors=True)
+            raise
+
+    def make_configs(self):
         target = Path(os.environ.get("CONFIG", CONFIGS / "laguna-s-2.1-nvfp4"))
         draft = Path(os.environ.get("DRAFT_CONFIG", CONFIGS / "laguna-s-2.1-dflash-nvfp4"))
         self.target_config = str(target / "config.json")
@@ -84,12 +97,11 @@ class Run:
         for name, source, more in (("target", target, tokenizer), ("draft", draft, [])):
             self.check([self.lagoon, "synth", "--config", str(source / "config.json"), "--layers", str(self.layers),
                         "--no-weights", "--out", str(self.work / name), *more], 30)
-        self.shape = Shape(json.loads((self.work / "target/config.json").read_text()),
-                           json.loads((self.work / "draft/config.json").read_text()))
-        self.deadline = 0
+        return Shape(json.loads((self.work / "target/config.json").read_text()),
+                     json.loads((self.work / "draft/config.json").read_text()))
 
     def check(self, command, limit):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=limit, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command[:3])} ...: {(done.stdout + done.stderr)[-2000:]}")
         return done
@@ -100,11 +112,15 @@ class Run:
         if left < 5:
             raise RuntimeError("the stage's time is over")
         path = self.work / "bench.json"
+        path.unlink(missing_ok=True)  # or figures of the run before would pass for this one's
         command = [self.lagoon, "bench", str(self.work / "target"), "--load-format", "dummy", "--backend",
                    self.backend, "--kv-cache-dtype", "fp8", "--json", str(path), *map(str, options)]
         done = self.check(command, left)
         print(done.stdout)
-        return json.loads(path.read_text())
+        figures = json.loads(path.read_text())
+        if not figures["rows"]:
+            raise RuntimeError("lagoon bench measured nothing")
+        return figures
 
     def draft(self):
         return ["--speculative-config",
@@ -243,12 +259,31 @@ class Run:
         self.deadline = begin + LIMITS[name]
         try:
             figures, status = getattr(self, name)(), "passed"
-        except (RuntimeError, subprocess.TimeoutExpired, KeyError, OSError) as error:
-            print(f"{name}: {error}")
+        except FAULTS as error:
+            print(f"{name}: {type(error).__name__}: {error}")
             figures, status = {}, "FAILED"
             self.failed.append(name)
         self.log.append(f"{name:<12} {time.monotonic() - begin:4.0f} s  {status}")
         return figures
+
+
+def number(name, default):
+    """An environment variable that is a number of at least 1."""
+    text = os.environ.get(name, str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise RuntimeError(f"{name} is '{text}', which is no number of at least 1")
+    return int(text)
+
+
+def read_result(path):
+    """What earlier runs and other scripts have measured."""
+    try:
+        figures = json.loads(path.read_text()) if path.exists() else {}
+    except (OSError, ValueError):
+        figures = None
+    if not isinstance(figures, dict):
+        raise RuntimeError(f"{path} is no JSON object that figures can be added to: move it away")
+    return figures
 
 
 def leave_cache(shards):
@@ -320,14 +355,20 @@ def main():
     unknown = [name for name in stages if name not in LIMITS]
     if unknown:
         sys.exit(f"bench_gpu: STAGES has {unknown[0]}, which is none of {' '.join(LIMITS)}")
-    run = Run(lagoon)
+    if not stages:
+        sys.exit(f"bench_gpu: STAGES names none of {' '.join(LIMITS)}")
     path = Path(result)
+    try:
+        read_result(path)
+        run = Run(lagoon)
+    except FAULTS as error:
+        sys.exit(f"bench_gpu: {str(error).strip()}")
     measured = {}
     try:
         for name in stages:
             measured.update(run.stage(name))
             # After each stage, so that what was measured is there whatever comes.
-            figures = json.loads(path.read_text()) if path.exists() else {}
+            figures = read_result(path)
             for key in KEYS[name]:
                 figures.pop(key, None)
             figures.update(measured)
