@@ -177,7 +177,7 @@ Result<TargetConfig> parse_target_config(std::string_view json, const std::strin
   LAGOON_ASSIGN(target.head_dim, parse_head_dim(config));
   LAGOON_ASSIGN(const double epsilon, config.positive("rms_norm_eps"));
   target.norm_epsilon = static_cast<float>(epsilon);
-  LAGOON_ASSIGN(target.max_positions, config.integer("max_position_embeddings", 1, kMaxPositions));
+  LAGOON_ASSIGN(target.max_positions, config.integer("max_position_embeddings", 2, kMaxPositions));
   LAGOON_ASSIGN(target.gate, parse_gate(config));
   LAGOON_RETURN_IF_ERROR(parse_layers(config, target));
   LAGOON_RETURN_IF_ERROR(parse_attention(config, target));

@@ -244,6 +244,7 @@ TEST(TargetConfig, RangesAndTypes) {
       {"rms_norm_eps", -1e-6},
       {"rms_norm_eps", "1e-6"},
       {"max_position_embeddings", 0},
+      {"max_position_embeddings", 1},  // no room for a prompt and an answer
       {"num_experts", 0},
       {"num_experts_per_tok", 33},
       {"num_experts_per_tok", 0},
