@@ -17,7 +17,9 @@ constexpr int kTrialSteps = 2;           // not counting those whose proposals a
 constexpr double kKeepWhileIdle = 0.98;  // of an observation, each step without proposals
 constexpr int kMostPatience = 512;
 constexpr int kDeeperEvery = 32;      // steps with proposals of a request: one more
-constexpr int kPlainEvery = 128;      // steps: one without proposals
+constexpr int kFirstPlainEvery = 8;   // steps: one without proposals, twice as rare each time
+constexpr int kMostPlainEvery = 128;  // up to here
+constexpr double kAsExpected = 1.4;   // factor between what such a step took and should have
 constexpr double kLostShare = 0.005;  // of all time
 constexpr double kFirstAccount = 6;   // steps without proposals
 constexpr double kMostAccount = 64;   // the same
@@ -30,7 +32,8 @@ int total(std::span<Drafting* const> requests) {
 
 }  // namespace
 
-AdaptiveProposals::AdaptiveProposals(int most) : most_(most), acceptance_(kKeepOfAll) {
+AdaptiveProposals::AdaptiveProposals(int most)
+    : most_(most), acceptance_(kKeepOfAll), plain_every_(kFirstPlainEvery) {
   CHECK(most >= 1);
 }
 
@@ -43,7 +46,7 @@ void AdaptiveProposals::choose(std::span<Drafting* const> requests, const Fixed&
   plain_tokens_ = fixed.answers + requests_;
   accepted_ = 0;
   if (requests.empty() || budget <= 0) return;
-  if (!costs_.knows_target() || (fixed.anchors == 0 && since_plain_ >= kPlainEvery)) return;
+  if (!costs_.knows_target() || (fixed.anchors == 0 && since_plain_ >= plain_every_)) return;
   if (!costs_.knows_draft()) {
     for (Drafting* request : requests) {
       request->proposals_ = std::min({kFirstProposals, most_, budget - total(requests)});
@@ -148,12 +151,24 @@ void AdaptiveProposals::observe(Drafting* request, int proposed, int accepted) {
 
 void AdaptiveProposals::measure(const Times& times) {
   const bool drafts = times.draft_rows > 0;
+  if (!drafts && since_plain_ > 0 && costs_.knows_target()) check_plain(times);
   since_plain_ = drafts ? since_plain_ + 1 : 0;
   if (times.target_rows > 0) costs_.measure_target(times.target_rows, times.target_seconds);
   // The first draft after a pause also computes the context of the positions since the last one.
   if (drafts && drafted_) costs_.measure_draft(times.draft_rows, times.draft_seconds);
   drafted_ = drafts;
   if (requests_ > 0 && costs_.knows_target() && costs_.knows_draft()) keep_account(times);
+}
+
+// All gains are measured by what steps without proposals take: while that is not sure it is looked
+// at often.
+void AdaptiveProposals::check_plain(const Times& times) {
+  const double found = times.target_seconds / costs_.target(times.target_rows);
+  if (found > kAsExpected || found < 1 / kAsExpected) {
+    plain_every_ = kFirstPlainEvery;
+  } else if (since_plain_ >= plain_every_) {
+    plain_every_ = std::min(2 * plain_every_, kMostPlainEvery);
+  }
 }
 
 void AdaptiveProposals::keep_account(const Times& times) {

@@ -32,7 +32,8 @@ class Drafting {
 
 // Whatever it tries is paid from an account: steps that took longer than their tokens would have
 // without proposals take from it, others add to it up to a limit, and so does half a percent of all
-// time. While it is overdrawn nothing is proposed. So what is lost is little, whatever is measured.
+// time. While it is overdrawn nothing is proposed. So what is lost is little once it is known what
+// a step without proposals takes, which is looked at often as long as it is not sure.
 class AdaptiveProposals {
  public:
   // At most `most` proposals (at least 1) for a request.
@@ -71,12 +72,14 @@ class AdaptiveProposals {
   // The requests' numbers by what is known.
   void choose_best(std::span<Drafting* const> requests, const Fixed& fixed, int budget);
   void try_others(std::span<Drafting* const> requests, int budget);
+  void check_plain(const Times& times);
   void keep_account(const Times& times);
 
   int most_;
   StepCosts costs_;
   Acceptance acceptance_;  // of all requests
   int since_plain_ = 0;    // steps since one without proposals
+  int plain_every_;        // steps: then one without proposals
   bool drafted_ = false;   // in the last step
   double account_ = 0;     // seconds that may be lost
   bool opened_ = false;    // the account

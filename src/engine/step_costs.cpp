@@ -8,12 +8,15 @@
 namespace lagoon::engine {
 namespace {
 
-constexpr int kFirstSamples = 3;
 // A pass that took longer than expected by more than this factor counts as one that took so long.
 constexpr double kMostSurprise = 1.5;
 constexpr double kMostRatioSurprise = 1.15;
 constexpr double kLevelWeight = 1.0 / 8;
 constexpr double kRatioWeight = 1.0 / 16;
+// A pass that has not run for so many others tells nothing of the level. Where it is quicker than
+// expected its ratio was wrong; where it is slower something may have held it up.
+constexpr int64_t kLate = 12;
+constexpr double kQuickerWeight = 1.0 / 2;
 
 double surprise(double ratio, double most) {
   return std::clamp(ratio, 1 / most, most) - 1;
@@ -40,13 +43,20 @@ void StepCosts::measure(Curve& curve, int rows, double seconds) {
   if (level_ == 0) level_ = seconds;
   Point& point = curve[rows];
   const double ratio = seconds / level_;
+  const bool late = ++passes_ - point.measured > kLate;
+  point.measured = passes_;
   if (point.samples < kFirstSamples) {
-    point.ratio = point.samples == 0 ? ratio : std::min(point.ratio, ratio);
-    ++point.samples;
+    point.first[point.samples++] = ratio;
+    std::sort(point.first, point.first + point.samples);
+    point.ratio = point.first[(point.samples - 1) / 2];
     return;
   }
   const double found = ratio / point.ratio;
-  level_ *= 1 + kLevelWeight * surprise(found, kMostSurprise);
+  if (late && found < 1) {
+    point.ratio *= 1 + kQuickerWeight * surprise(found, kMostSurprise);
+    return;
+  }
+  if (!late) level_ *= 1 + kLevelWeight * surprise(found, kMostSurprise);
   point.ratio *= 1 + kRatioWeight * surprise(found, kMostRatioSurprise);
 }
 
