@@ -194,7 +194,7 @@ LAGOON_INLINE void weigh(Positions seen, float* weights, RowState& state, float*
 template <Element kElement, int kHeads, int kRows>
 void attend_block(const Attention& a, const float* q, const Tiles& tiles, const Positions* seen,
                   RowState* states, float* out) {
-  alignas(64) float weights[kRows * kHeads * kBlockPositions];
+  alignas(64) float weights[int64_t{kRows} * kHeads * kBlockPositions];
   float factors[kRows * kHeads];
   // A window begins and ends one position later for every row.
   const int first_tile = seen[0].begin / kTilePositions;
@@ -210,7 +210,8 @@ void attend_block(const Attention& a, const float* q, const Tiles& tiles, const 
                                               weights + tile * kTilePositions);
   }
   for (int r = 0; r < kRows; ++r) {
-    weigh<kHeads>(seen[r], weights + r * kHeads * kBlockPositions, states[r], factors + r * kHeads);
+    weigh<kHeads>(seen[r], weights + int64_t{r} * kHeads * kBlockPositions, states[r],
+                  factors + r * kHeads);
   }
   if constexpr (kRows == 1) {
     add_all_values<kElement, kHeads, 1>(a, tiles, seen[0], weights, factors, out);
