@@ -56,14 +56,23 @@ __device__ inline void prefetch(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
+// For what is read once: it is the first to leave the second-level cache, where code, activations
+// and small tables have to stay while gigabytes of weights go through.
+__device__ inline uint64_t read_once_policy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
 // Copies from global to shared memory that run by themselves, in groups that end in order.
 template <int kBytes>
-__device__ inline void copy_async(uint32_t to, const void* from) {
+__device__ inline void copy_async(uint32_t to, const void* from, uint64_t policy) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(to), "l"(from)
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(to),
+                 "l"(from), "l"(policy)
                  : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes)
+    asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" ::"r"(to),
+                 "l"(from), "n"(kBytes), "l"(policy)
                  : "memory");
   }
 }

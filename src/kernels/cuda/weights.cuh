@@ -200,11 +200,13 @@ class WeightStream {
       for (int m = 0; m < M; ++m) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          copy_async<16>(to + m * kValueBytes + i * 512 + lane_ * 16, source_.values[m] + i * 512);
+          copy_async<16>(to + m * kValueBytes + i * 512 + lane_ * 16, source_.values[m] + i * 512,
+                         policy_);
         }
         source_.values[m] += kValueBytes;
         if constexpr (P == Packing::kNVFP4) {
-          copy_async<4>(to + M * kValueBytes + m * kScaleBytes + lane_ * 4, source_.scales[m]);
+          copy_async<4>(to + M * kValueBytes + m * kScaleBytes + lane_ * 4, source_.scales[m],
+                        policy_);
           source_.scales[m] += kScaleBytes;
         }
       }
@@ -297,6 +299,7 @@ class WeightStream {
   int lane_;
   uint32_t fed_ = 0, taken_ = 0;
   Source source_;
+  uint64_t policy_ = read_once_policy();
 };
 
 // The FP8 scales of a tile of a matrix, one for each unit.
