@@ -74,7 +74,7 @@ struct Buffers {
   Bits16 *q_bits, *out;
   float* partial;
   Buffers(Cutter& cutter, const Sizes& sizes, int64_t rows, int64_t partial_floats)
-      : normed(cutter.take<Bits16>(rows * padded(sizes.hidden))),
+      : normed(take_normed(cutter, rows, sizes.hidden)),
         q(cutter.take<float>(rows * sizes.q)),
         k(cutter.take<float>(rows * sizes.kv)),
         v(cutter.take<float>(rows * sizes.kv)),
@@ -105,6 +105,18 @@ Store part_of(Store all, const Attention& part, const Sizes& sizes) {
 }
 
 }  // namespace
+
+Norm norm_of(const CudaState& state, const AttentionLayer& layer, Bits16* normed) {
+  const int64_t hidden = state.shape().hidden;
+  return {.x = state.residual(),
+          .x_stride = hidden,
+          .weight = vector_of(layer.input_norm, hidden),
+          .n = hidden,
+          .epsilon = layer.norm_epsilon,
+          .out = normed,
+          .out_stride = padded(hidden),
+          .zero_to = padded(hidden)};
+}
 
 int64_t attention_bytes(const CudaState& state, const AttentionLayer& layer, int64_t positions) {
   const int64_t rows = state.shape().max_rows;
@@ -138,16 +150,8 @@ void attention_half(Machine& machine, CudaState& state, const AttentionLayer& la
   Cutter cutter(memory);
   const Buffers b(cutter, sizes, rows, partial);
 
-  norm_rows(machine.stream(),
-            {.x = state.residual(),
-             .x_stride = sizes.hidden,
-             .weight = vector_of(layer.input_norm, sizes.hidden),
-             .n = sizes.hidden,
-             .epsilon = layer.norm_epsilon,
-             .out = b.normed,
-             .out_stride = padded(sizes.hidden),
-             .zero_to = padded(sizes.hidden)},
-            rows);
+  if (machine.normed != &layer) norm_rows(machine.stream(), norm_of(state, layer, b.normed), rows);
+  machine.normed = nullptr;
   const auto product = [&](const Weight& weight, int64_t size, float* y) {
     return Product{.matrix = view_of(weight.get(), size, sizes.hidden), .y = y, .y_stride = size};
   };

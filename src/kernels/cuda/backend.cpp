@@ -174,7 +174,12 @@ class CudaBackend final : public Backend {
       key = mix(mix(mix(key, operation.table), operation.attention), operation.ffn);
     }
     state.graphs().run(key, [&] {
-      for (const CudaState::Operation& operation : state.operations()) run(state, operation);
+      const std::vector<CudaState::Operation>& operations = state.operations();
+      for (size_t i = 0; i < operations.size(); ++i) {
+        machine_.next = i + 1 < operations.size() ? operations[i + 1].attention : nullptr;
+        run(state, operations[i]);
+      }
+      machine_.next = nullptr;
     });
   }
   void run(CudaState& state, const CudaState::Operation& operation) const {

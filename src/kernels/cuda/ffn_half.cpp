@@ -34,7 +34,7 @@ struct Buffers {
   Bits16* expert_h;
   float* y;  // of experts, by entry
   Buffers(Cutter& cutter, const Sizes& sizes, int64_t rows)
-      : normed(cutter.take<Bits16>(rows * padded(sizes.hidden))),
+      : normed(take_normed(cutter, rows, sizes.hidden)),
         h(cutter.take<Bits16>(rows * padded(sizes.inner))),
         gated(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
         raised(cutter.take<float>(rows > kStreamedRows ? rows * sizes.inner : 0)),
@@ -70,20 +70,13 @@ RouteArgs route_args(const Machine& machine, const CudaState& state, const FfnLa
           .top_k = layer.top_k,
           .softcap = layer.router_softcap,
           .routing = b.routing,
-          .use = state.expert_use()};
+          .use = state.expert_use(),
+          .counter = state.counter()};
 }
 
-// h = silu(gate x) * (up x) of the dense or shared feed-forward; `args`, if any, is done too.
-void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buffers& b,
-              int64_t rows, const RouteArgs* args) {
-  const MatrixView& gate = view_of(mlp.gate.get(), sizes.inner, sizes.hidden);
-  const MatrixView& up = view_of(mlp.up.get(), sizes.inner, sizes.hidden);
-  CHECK(gate.packing == up.packing);
-  if (rows <= kStreamedRows && args != nullptr && routes_in_a_block(*args)) {
-    gate_and_up_and_route(machine.stream(), gate, up, b.normed, b.h, *args);
-    return;
-  }
-  if (args != nullptr) route(machine.stream(), *args);
+// h = silu(gate x) * (up x) of the dense or shared feed-forward.
+void activate(Machine& machine, const MatrixView& gate, const MatrixView& up, const Sizes& sizes,
+              const Buffers& b, int64_t rows) {
   if (rows <= kStreamedRows) {
     gate_and_up(machine.stream(), gate, up, b.normed, rows, b.h);
     return;
@@ -92,6 +85,24 @@ void activate(Machine& machine, const SwiGlu& mlp, const Sizes& sizes, const Buf
                               {.matrix = up, .y = b.raised, .y_stride = sizes.inner}};
   multiply(machine.stream(), products, 2, b.normed, rows);
   swiglu_rows(machine.stream(), b.gated, b.raised, rows, sizes.inner, b.h);
+}
+
+// The same of the shared feed-forward, and the choice of experts.
+void activate_and_route(Machine& machine, const CudaState& state, const FfnLayer& layer,
+                        const Sizes& sizes, const Buffers& b, const MatrixView& gate,
+                        const MatrixView& up) {
+  const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
+                          .y = b.logits,
+                          .y_stride = sizes.experts};
+  const RouteArgs args = route_args(machine, state, layer, sizes, b);
+  if (args.rows <= kStreamedRows && router.matrix.packing == Packing::kBFloat16 &&
+      routes_in_a_block(args)) {
+    gate_and_up_and_route(machine.stream(), gate, up, router, b.normed, b.h, args);
+    return;
+  }
+  multiply(machine.stream(), &router, 1, b.normed, args.rows);
+  route(machine.stream(), args);
+  activate(machine, gate, up, sizes, b, args.rows);
 }
 
 // residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen.
@@ -110,8 +121,19 @@ void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer
     expert_down(machine.stream(), packing, table.inner, sizes.hidden, b.routing, slots, b.expert_h,
                 b.y);
   }
-  add_routed(machine.stream(), b.shared, b.y, b.routing, layer.top_k, layer.routed_scale, rows,
-             sizes.hidden, state.residual(), tap);
+  Norm norm;
+  if (machine.next != nullptr) norm = norm_of(state, *machine.next, b.normed);
+  machine.normed = machine.next;
+  add_routed(machine.stream(),
+             {.mlp = b.shared,
+              .y = b.y,
+              .routing = b.routing,
+              .top_k = layer.top_k,
+              .scale = layer.routed_scale,
+              .hidden = sizes.hidden,
+              .residual = state.residual(),
+              .tap = tap},
+             norm, rows);
 }
 
 }  // namespace
@@ -187,15 +209,13 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
              .zero_to = padded(sizes.hidden)},
             rows);
   const bool sparse = sizes.experts > 0;
+  const MatrixView& gate = view_of(layer.mlp.gate.get(), sizes.inner, sizes.hidden);
+  const MatrixView& up = view_of(layer.mlp.up.get(), sizes.inner, sizes.hidden);
+  CHECK(gate.packing == up.packing);
   if (sparse) {
-    const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
-                            .y = b.logits,
-                            .y_stride = sizes.experts};
-    multiply(machine.stream(), &router, 1, b.normed, rows);
-    const RouteArgs args = route_args(machine, state, layer, sizes, b);
-    activate(machine, layer.mlp, sizes, b, rows, &args);
+    activate_and_route(machine, state, layer, sizes, b, gate, up);
   } else {
-    activate(machine, layer.mlp, sizes, b, rows, nullptr);
+    activate(machine, gate, up, sizes, b, rows);
   }
   float* tap = layer.tap >= 0 ? state.tap(layer.tap) : nullptr;
   const Product down = {.matrix = view_of(layer.mlp.down.get(), sizes.hidden, sizes.inner),

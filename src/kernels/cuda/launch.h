@@ -113,12 +113,9 @@ struct RouteArgs {
   float softcap = 0;  // 0: none
   Routing routing;
   int32_t* use = nullptr;
+  int32_t* counter = nullptr;  // for last_to_come()
 };
 void route(Stream stream, const RouteArgs& args);
-
-// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
-void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
-                float scale, int64_t rows, int64_t hidden, float* residual, float* tap);
 
 // ---- stream.cu
 
@@ -126,11 +123,13 @@ void add_routed(Stream stream, const float* mlp, const float* y, const Routing& 
 // matrices of one packing.
 void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                  int64_t rows, Bits16* h);
-// The same, and beside it what route() does.
+// The same, and beside it a router of BF16 and what route() does with its logits, which one block
+// must be able to do.
 void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
-                           const Bits16* x, Bits16* h, const RouteArgs& args);
-// Whether one block can choose, as it has to there.
+                           const Product& router, const Bits16* x, Bits16* h,
+                           const RouteArgs& args);
 bool routes_in_a_block(const RouteArgs& args);
+
 // ---- matrix.cu
 
 // The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
@@ -156,6 +155,24 @@ struct Norm {
   float* out_float = nullptr;
 };
 void norm_rows(Stream stream, const Norm& norm, int64_t rows);
+
+// ---- routing.cu
+
+// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
+struct AddRouted {
+  const float* mlp = nullptr;  // [rows, hidden]
+  const float* y = nullptr;    // [entries, hidden]
+  Routing routing;
+  int top_k = 0;
+  float scale = 1;
+  int64_t hidden = 0;
+  float* residual = nullptr;
+  float* tap = nullptr;
+};
+// Then what norm_rows() does with the residual, if norm.out is not null.
+void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows);
+
+// ---- rows.cu
 
 // cos and sin of position * frequency, times `factor`: [rows, pairs] pairs of FP32.
 inline constexpr int kMostPairs = 128;

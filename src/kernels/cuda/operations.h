@@ -6,6 +6,7 @@
 #include <span>
 #include <unordered_map>
 
+#include "base/check.h"
 #include "base/result.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/launch.h"
@@ -24,14 +25,29 @@ struct ExpertTable {
   bool down_packings[3] = {};
 };
 
+// The rows that a half's first products take, [rows, padded(hidden)]: the first buffer of the
+// workspace of either half, so that ffn_half() can leave there what the next attention_half()
+// begins with.
+inline Bits16* take_normed(Cutter& cutter, int64_t rows, int64_t hidden) {
+  CHECK(cutter.used() == 0);
+  return cutter.take<Bits16>(rows * padded(hidden));
+}
+
 struct Machine {
   explicit Machine(Device& on) : device(on) {}
 
   Device& device;
   std::unordered_map<const SwiGlu*, ExpertTable> experts;  // by the first expert of a layer
+  // The attention that follows the operation in hand, if that is known, and the one whose input is
+  // normed already.
+  const AttentionLayer* next = nullptr;
+  const AttentionLayer* normed = nullptr;
 
   Stream stream() const { return device.stream(); }
 };
+
+// The norm that an attention layer begins with.
+Norm norm_of(const CudaState& state, const AttentionLayer& layer, Bits16* normed);
 
 // None of them does anything on the device once it has failed.
 void attention_half(Machine& machine, CudaState& state, const AttentionLayer& layer);

@@ -1,6 +1,7 @@
 // The choice of experts for each row, their order, and the sum over what they gave.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/plan.h"
 #include "kernels/cuda/routing.cuh"
 #include "kernels/cuda/start.cuh"
@@ -53,25 +54,73 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
 
 __global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
   let_others_start();
-  route_few(args);
+  const RouteBiases biases(args);
+  wait_for_others();
+  route_few(args, biases);
 }
 
-__global__ void add_routed_kernel(const float* mlp, const float* y, Routing routing, int top_k,
-                                  float scale, int64_t hidden, float* residual, float* tap) {
+// Of a row, by a block. A thread has the elements that it has in norm_kernel, two at a time, with
+// what up to kTogether experts gave for them on the way together. In few registers, and in little
+// code, which is cold each time.
+__global__ void __launch_bounds__(kNormThreads, 2) add_routed_kernel(AddRouted a, Norm norm) {
+  constexpr int kTogether = 10;
+  __shared__ float weights[kMostExperts];
+  __shared__ float sums_of_row[NormRow::kFirstRest];
+  const int64_t row = blockIdx.x;
+  const int64_t hidden = a.hidden;
+  const int thread = threadIdx.x;
   let_others_start();
   wait_for_others();
-  const int64_t row = blockIdx.y;
-  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (i >= hidden) return;
-  float sum = 0;
-  for (int j = 0; j < top_k; ++j) {
-    const int64_t entry = row * top_k + j;
-    sum = fmaf(routing.weights[entry], y[entry * hidden + i], sum);
+  for (int j = thread; j < a.top_k; j += kNormThreads) {
+    weights[j] = a.routing.weights[row * a.top_k + j];
   }
-  const int64_t at = row * hidden + i;
-  const float value = residual[at] + fmaf(scale, sum, mlp[at]);
-  residual[at] = value;
-  if (tap != nullptr) tap[at] = value;
+  const float* y = a.y + row * a.top_k * hidden;
+  float* residual = a.residual + row * hidden;
+  __syncthreads();
+#pragma unroll 1
+  for (int64_t i = thread; i < hidden; i += 2 * kNormThreads) {
+    const bool has_second = i + kNormThreads < hidden;
+    const int64_t at[2] = {i, has_second ? i + kNormThreads : i};
+    float before[2], mlp[2], sums[2] = {};
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      before[n] = residual[at[n]];
+      mlp[n] = a.mlp[row * hidden + at[n]];
+    }
+    for (int first = 0; first < a.top_k; first += kTogether) {
+      float parts[kTogether][2];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+#pragma unroll
+        for (int n = 0; n < 2; ++n) {
+          parts[j][n] = first + j < a.top_k ? y[(first + j) * hidden + at[n]] : 0;
+        }
+      }
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        if (first + j >= a.top_k) break;
+#pragma unroll
+        for (int n = 0; n < 2; ++n) sums[n] = fmaf(weights[first + j], parts[j][n], sums[n]);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      if (n == 1 && !has_second) break;
+      const float value = before[n] + fmaf(a.scale, sums[n], mlp[n]);
+      residual[at[n]] = value;
+      if (a.tap != nullptr) a.tap[row * hidden + at[n]] = value;
+      if (at[n] < NormRow::kFirstRest) sums_of_row[at[n]] = value;
+    }
+  }
+  if (norm.out == nullptr) return;
+  const NormWeights norm_weights(norm);
+  NormRow kept;
+#pragma unroll
+  for (int k = 0; k < NormRow::kKept; ++k) {
+    const int64_t i = thread + k * kNormThreads;
+    kept.values[k] = i < hidden ? sums_of_row[i] : 0;
+  }
+  norm_row(norm, residual, row, kept, norm_weights);
 }
 
 }  // namespace
@@ -90,11 +139,8 @@ void route(Stream stream, const RouteArgs& args) {
   start(stream, sort_kernel, dim3(1), threads, 0, args);
 }
 
-void add_routed(Stream stream, const float* mlp, const float* y, const Routing& routing, int top_k,
-                float scale, int64_t rows, int64_t hidden, float* residual, float* tap) {
-  const dim3 grid(static_cast<unsigned>(ceil_divide(hidden, 256)), static_cast<unsigned>(rows));
-  start(stream, add_routed_kernel, grid, 256, 0, mlp, y, routing, top_k, scale, hidden, residual,
-        tap);
+void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows) {
+  start(stream, add_routed_kernel, dim3(static_cast<unsigned>(rows)), kNormThreads, 0, args, norm);
 }
 
 }  // namespace lagoon::kernels::cuda

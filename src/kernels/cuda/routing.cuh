@@ -48,93 +48,136 @@ __device__ inline void sort_entries(const int32_t* of_entries, int entries, cons
     routing.slots[2 * chosen] = -1;
     routing.slots[2 * chosen + 1] = entries;
     *routing.count = chosen;
+    atomicAdd(&args.use[0], 1);
+    atomicAdd(&args.use[1], chosen);
+  }
+}
+
+// What sort_entries() does, for entries in shared memory behind which there are -1 up to a multiple
+// of four; a thread for each expert, kThreads in all.
+__device__ inline void sort_few(const int32_t* of_entries, int entries, const RouteArgs& args) {
+  const Routing& routing = args.routing;
+  __shared__ uint32_t warps[kWarps];
+  const int expert = threadIdx.x;
+  const int lane = threadIdx.x % kLanes;
+  const int warp = threadIdx.x / kLanes;
+  const auto* four = reinterpret_cast<const int4*>(of_entries);
+  uint32_t count = 0;
+  for (int f = 0; f < (entries + 3) / 4; ++f) {
+    const int4 v = four[f];
+    count += (v.x == expert ? 1 : 0) + (v.y == expert ? 1 : 0) + (v.z == expert ? 1 : 0) +
+             (v.w == expert ? 1 : 0);
+  }
+  // Entries in the lower half, experts that have any in the upper one.
+  uint32_t up_to = count > 0 ? count | 1u << 16 : 0;
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2) {
+    const uint32_t more = __shfl_up_sync(0xffffffffu, up_to, distance);
+    if (lane >= distance) up_to += more;
+  }
+  if (lane == kLanes - 1) warps[warp] = up_to;
+  __syncthreads();
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) up_to += w < warp ? warps[w] : 0;
+  const int chosen = static_cast<int>(up_to >> 16);
+  if (count > 0) {
+    int at = static_cast<int>((up_to & 0xffffu) - count);
+    routing.slots[2 * (chosen - 1)] = expert;
+    routing.slots[2 * (chosen - 1) + 1] = at;
+    routing.views[chosen - 1] = args.table[expert];
+    for (int e = 0; e < entries; ++e) {
+      if (of_entries[e] == expert) routing.order[at++] = e;
+    }
+  }
+  if (expert == kThreads - 1) {  // all are counted here
+    routing.slots[2 * chosen] = -1;
+    routing.slots[2 * chosen + 1] = entries;
+    *routing.count = chosen;
     // Nobody waits for these.
     atomicAdd(&args.use[0], 1);
     atomicAdd(&args.use[1], chosen);
   }
 }
 
+// What of a choice does not depend on logits, brought near before they are there: the biases of the
+// lane's experts, and the addresses of weights.
+struct RouteBiases {
+  static constexpr int kPerLane = kThreads / kLanes;
+  float values[kPerLane];
+  __device__ explicit RouteBiases(const RouteArgs& args) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int e = i * kLanes + static_cast<int>(threadIdx.x % kLanes);
+      values[i] = e < args.experts ? args.bias[e] : 0;
+    }
+    if (static_cast<int>(threadIdx.x) < args.experts) prefetch(&args.table[threadIdx.x]);
+  }
+};
+
 // The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
-// for each row and a thread for each of up to kThreads experts. The top_k-th largest key is found
-// bit by bit; of those equal to it the first ones count.
-// Waits for the logits by itself.
-__device__ inline void route_few(const RouteArgs& args) {
-  constexpr int kPerLane = kThreads / kLanes;
+// for each row and a thread for each of up to kThreads experts: the largest key is taken top_k
+// times, of equal ones that of the first expert. The logits are there.
+__device__ inline void route_few(const RouteArgs& args, const RouteBiases& biases) {
+  constexpr int kPerLane = RouteBiases::kPerLane;
   const int rows = static_cast<int>(args.rows);
   const int experts = args.experts;
   const int top_k = args.top_k;
   const Routing& routing = args.routing;
-  __shared__ uint64_t ranks[kWarps][kLanes];
-  __shared__ float scores[kWarps][kLanes];
+  __shared__ float scores[kWarps][kThreads];
   __shared__ float ordered[kWarps][kLanes];
-  __shared__ int32_t chosen[kWarps * kLanes];
+  __shared__ alignas(16) int32_t chosen[kWarps * kLanes];
   const int lane = threadIdx.x % kLanes;
   const int row = threadIdx.x / kLanes;
-  // What the device's memory holds from the start comes before the logits.
-  float bias[kPerLane];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int e = i * kLanes + lane;
-    bias[i] = e < experts ? args.bias[e] : 0;
-  }
-  if (static_cast<int>(threadIdx.x) < experts) prefetch(&args.table[threadIdx.x]);
-  wait_for_others();
+  chosen[threadIdx.x] = -1;
+  __syncthreads();
   if (row < rows) {
-    uint32_t keys[kPerLane];
-    float own[kPerLane];
+    float logits[kPerLane];
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = i * kLanes + lane;
-      own[i] = e < experts ? score_of(args.logits[int64_t{row} * experts + e], args.softcap) : 0;
-      keys[i] = e < experts ? key_of(own[i] + bias[i]) : 0;
+      logits[i] = e < experts ? __ldcg(&args.logits[int64_t{row} * experts + e]) : 0;
     }
-    // The largest key that at least top_k keys reach.
-    uint32_t border = 0;
-    for (uint32_t bit = 0x80000000u; bit != 0; bit >>= 1) {
-      int reach = 0;
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) reach += keys[i] >= (border | bit) ? 1 : 0;
-      reach = __reduce_add_sync(0xffffffffu, reach);
-      if (reach >= top_k) border |= bit;
-      if (reach == top_k) break;
-    }
-    int above = 0;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) above += keys[i] > border ? 1 : 0;
-    int ties = top_k - static_cast<int>(__reduce_add_sync(0xffffffffu, above));  // that count
-    int found = 0;
+    uint32_t keys[kPerLane];  // 0: no expert, or taken
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int e = i * kLanes + lane;
-      const uint32_t before = (1u << lane) - 1;
-      const uint32_t equal = __ballot_sync(0xffffffffu, e < experts && keys[i] == border);
-      const bool takes =
-          e < experts && (keys[i] > border || (keys[i] == border && __popc(equal & before) < ties));
-      const uint32_t taken = __ballot_sync(0xffffffffu, takes);
-      if (takes) {
-        const int at = found + __popc(taken & before);
-        ranks[row][at] = rank_of(keys[i], e);
-        scores[row][at] = own[i];
+      const float score = score_of(logits[i], args.softcap);
+      scores[row][e] = score;
+      keys[i] = e < experts ? key_of(score + biases.values[i]) : 0;
+    }
+    int own = 0;  // the lane's choice
+    for (int j = 0; j < top_k; ++j) {
+      uint32_t largest = keys[0];
+#pragma unroll
+      for (int i = 1; i < kPerLane; ++i) largest = max(largest, keys[i]);
+      largest = __reduce_max_sync(0xffffffffu, largest);
+      unsigned first = kThreads;
+#pragma unroll
+      for (int i = kPerLane - 1; i >= 0; --i) {
+        if (keys[i] == largest) first = i * kLanes + lane;
       }
-      ties -= min(ties, __popc(equal));
-      found += __popc(taken);
+      const int e = static_cast<int>(__reduce_min_sync(0xffffffffu, first));
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) {
+        if (e == i * kLanes + lane) keys[i] = 0;
+      }
+      if (lane == j) own = e;
     }
     __syncwarp();
-    if (lane < top_k) {
-      int place = 0;
-      for (int j = 0; j < top_k; ++j) place += ranks[row][j] > ranks[row][lane] ? 1 : 0;
-      const int e = id_of(ranks[row][lane]);
-      ordered[row][place] = scores[row][lane];
-      chosen[row * top_k + place] = e;
-      routing.experts[row * top_k + place] = e;
-    }
+    const float score = lane < top_k ? scores[row][own] : 0;
+    ordered[row][lane] = score;
     __syncwarp();
     float sum = 0;
-    for (int j = 0; j < top_k; ++j) sum += ordered[row][j];
-    if (lane < top_k) routing.weights[row * top_k + lane] = ordered[row][lane] / sum;
+#pragma unroll
+    for (int j = 0; j < kLanes; ++j) sum += ordered[row][j];  // zeros behind the choices
+    if (lane < top_k) {
+      chosen[row * top_k + lane] = own;
+      routing.experts[row * top_k + lane] = own;
+      routing.weights[row * top_k + lane] = score / sum;
+    }
   }
   __syncthreads();
-  sort_entries(chosen, rows * top_k, args);
+  sort_few(chosen, rows * top_k, args);
 }
 
 }  // namespace lagoon::kernels::cuda

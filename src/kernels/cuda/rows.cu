@@ -2,76 +2,28 @@
 // in an order that depends on sizes alone.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 namespace {
 
-constexpr int kNormThreads = 512;
 constexpr int kStoreWarps = 4;
 constexpr int kMostDim = 256;  // of a head
 
-// The sum over a block of kNormThreads, the same in all threads.
-__device__ float block_sum(float x) {
-  __shared__ float warps[kNormThreads / kLanes];
-  x = warp_sum(x);
-  if (threadIdx.x % kLanes == 0) warps[threadIdx.x / kLanes] = x;
-  __syncthreads();
-  float sum = 0;
-  for (const float part : warps) sum += part;
-  return sum;
-}
-
-// Values of a row that a thread keeps in registers, up to rows of 4,096. What a thread adds up, and
-// in which order, is the same for longer ones.
-constexpr int kKept = 8;
-
-__global__ void norm_kernel(Norm norm) {
+__global__ void __launch_bounds__(kNormThreads) norm_kernel(Norm norm) {
   const int64_t row = blockIdx.x;
-  const int64_t n = norm.n;
   let_others_start();
-  float weights[kKept];
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const int64_t i = threadIdx.x + k * kNormThreads;
-    weights[k] = i < n ? norm.weight[i] : 0;
-  }
+  const NormWeights weights(norm);
   wait_for_others();
   const float* x = norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride;
-  float values[kKept];
+  NormRow kept;
 #pragma unroll
-  for (int k = 0; k < kKept; ++k) {
+  for (int k = 0; k < NormRow::kKept; ++k) {
     const int64_t i = threadIdx.x + k * kNormThreads;
-    values[k] = i < n ? x[i] : 0;
+    kept.values[k] = i < norm.n ? x[i] : 0;
   }
-  float squares = 0;
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    if (threadIdx.x + k * kNormThreads < n) squares = fmaf(values[k], values[k], squares);
-  }
-  constexpr int64_t kFirstRest = int64_t{kKept} * kNormThreads;
-  for (int64_t i = kFirstRest + threadIdx.x; i < n; i += kNormThreads) {
-    squares = fmaf(x[i], x[i], squares);
-  }
-  const float mean = block_sum(squares) / static_cast<float>(n);
-  const float scale = 1.0f / sqrtf(mean + norm.epsilon);
-  const auto put = [&](int64_t i, float value, float weight) {
-    const uint32_t bits = to_bits(value * scale * weight);
-    if (norm.out != nullptr) norm.out[row * norm.out_stride + i] = static_cast<Bits16>(bits);
-    if (norm.out_float != nullptr) norm.out_float[row * n + i] = from_bits(bits);
-  };
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const int64_t i = threadIdx.x + k * kNormThreads;
-    if (i < n) put(i, values[k], weights[k]);
-  }
-  for (int64_t i = kFirstRest + threadIdx.x; i < n; i += kNormThreads) {
-    put(i, x[i], norm.weight[i]);
-  }
-  if (norm.out == nullptr) return;
-  for (int64_t i = n + threadIdx.x; i < norm.zero_to; i += kNormThreads) {
-    norm.out[row * norm.out_stride + i] = 0;
-  }
+  norm_row(norm, x, row, kept, weights);
 }
 
 __global__ void rotations_kernel(const __grid_constant__ Frequencies frequencies,
@@ -107,58 +59,88 @@ __device__ void put(uint8_t* cache, bool fp8, int64_t at, float x, float scale) 
   }
 }
 
+// What a lane has of a head: elements lane + i * kLanes, all on their way together.
+struct HeadPart {
+  static constexpr int kMost = kMostDim / kLanes;
+  float values[kMost];
+  __device__ HeadPart(const float* x, int dim) {
+    const auto lane = static_cast<int>(threadIdx.x % kLanes);
+#pragma unroll
+    for (int i = 0; i < kMost; ++i) {
+      values[i] = lane + i * kLanes < dim ? x[lane + i * kLanes] : 0;
+    }
+  }
+};
+
 // RMSNorm and rotation of a head by one warp; `head` is in shared memory.
-__device__ void norm_and_rotate(const float* x, const float* weight, int dim, float epsilon,
-                                const float* rotations, int pairs, float* head) {
-  const int lane = threadIdx.x % kLanes;
+__device__ void norm_and_rotate(const HeadPart& x, const HeadPart& weight, int dim, float epsilon,
+                                const float2* rotations, int pairs, float* head) {
+  const auto lane = static_cast<int>(threadIdx.x % kLanes);
+  constexpr int kMostPairsOfLane = HeadPart::kMost / 2;
+  float2 turns[kMostPairsOfLane];
+#pragma unroll
+  for (int i = 0; i < kMostPairsOfLane; ++i) {
+    turns[i] = lane + i * kLanes < pairs ? rotations[lane + i * kLanes] : float2();
+  }
   float squares = 0;
-  for (int i = lane; i < dim; i += kLanes) squares = fmaf(x[i], x[i], squares);
+#pragma unroll
+  for (const float value : x.values) squares = fmaf(value, value, squares);
   const float mean = warp_sum(squares) / static_cast<float>(dim);
   const float scale = 1.0f / sqrtf(mean + epsilon);
-  for (int i = lane; i < dim; i += kLanes) head[i] = x[i] * scale * weight[i];
+#pragma unroll
+  for (int i = 0; i < HeadPart::kMost; ++i) {
+    if (lane + i * kLanes < dim) head[lane + i * kLanes] = x.values[i] * scale * weight.values[i];
+  }
   __syncwarp();
-  for (int i = lane; i < pairs; i += kLanes) {
-    const float a = head[i];
-    const float b = head[i + pairs];
-    const float cosine = rotations[2 * i];
-    const float sine = rotations[2 * i + 1];
-    head[i] = __fsub_rn(__fmul_rn(a, cosine), __fmul_rn(b, sine));
-    head[i + pairs] = __fadd_rn(__fmul_rn(b, cosine), __fmul_rn(a, sine));
+#pragma unroll
+  for (int i = 0; i < kMostPairsOfLane; ++i) {
+    const int pair = lane + i * kLanes;
+    if (pair >= pairs) continue;
+    const float a = head[pair];
+    const float b = head[pair + pairs];
+    head[pair] = __fsub_rn(__fmul_rn(a, turns[i].x), __fmul_rn(b, turns[i].y));
+    head[pair + pairs] = __fadd_rn(__fmul_rn(b, turns[i].x), __fmul_rn(a, turns[i].y));
   }
   __syncwarp();
 }
 
 // A warp takes a head of q, k or v of a row.
-__global__ void store_kernel(Store s) {
+__global__ void __launch_bounds__(kStoreWarps* kLanes) store_kernel(Store s) {
   __shared__ float heads[kStoreWarps][kMostDim];
   const int lane = threadIdx.x % kLanes;
   float* head = heads[threadIdx.x / kLanes];
-  let_others_start();
-  wait_for_others();
   const int index = blockIdx.y * kStoreWarps + static_cast<int>(threadIdx.x / kLanes);
   const int64_t row = blockIdx.x;
   const int dim = s.cache.head_dim;
   const int kv_heads = s.cache.kv_heads;
+  const bool is_q = index < s.heads;
+  const bool is_k = !is_q && index < s.heads + kv_heads;
+  let_others_start();
   if (index >= s.heads + 2 * kv_heads) return;
-  const float* rotations = s.rotations + row * s.pairs * 2;
-  if (index < s.heads) {
-    const int64_t at = (row * s.heads + index) * dim;
-    norm_and_rotate(s.q + at, s.q_norm, dim, s.epsilon, rotations, s.pairs, head);
-    for (int i = lane; i < dim; i += kLanes)
-      s.q_out[at + i] = static_cast<Bits16>(to_bits(head[i]));
-    return;
-  }
-  const int kv_head = (index - s.heads) % kv_heads;
-  const int64_t entry = entry_of(s.cache, s.rows, row, kv_head);
-  const int64_t from = (row * kv_heads + kv_head) * dim;
-  if (index < s.heads + kv_heads) {
-    norm_and_rotate(s.k + from, s.k_norm, dim, s.epsilon, rotations, s.pairs, head);
-    for (int i = lane; i < dim; i += kLanes) {
-      put(s.cache.keys, s.cache.fp8, entry + i, head[i], s.cache.k_scale);
-    }
+  const HeadPart weight(is_q ? s.q_norm : s.k_norm, is_q || is_k ? dim : 0);
+  wait_for_others();
+  const int kv_head = is_q ? 0 : (index - s.heads) % kv_heads;
+  const float* from = is_q   ? s.q + (row * s.heads + index) * dim
+                      : is_k ? s.k + (row * kv_heads + kv_head) * dim
+                             : s.v + (row * kv_heads + kv_head) * dim;
+  const HeadPart x(from, dim);
+  const int64_t entry = is_q ? 0 : entry_of(s.cache, s.rows, row, kv_head);
+  if (is_q || is_k) {
+    const auto* rotations = reinterpret_cast<const float2*>(s.rotations) + row * s.pairs;
+    norm_and_rotate(x, weight, dim, s.epsilon, rotations, s.pairs, head);
   } else {
-    for (int i = lane; i < dim; i += kLanes) {
-      put(s.cache.values, s.cache.fp8, entry + i, s.v[from + i], s.cache.v_scale);
+#pragma unroll
+    for (int i = 0; i < HeadPart::kMost; ++i) {
+      if (lane + i * kLanes < dim) head[lane + i * kLanes] = x.values[i];
+    }
+  }
+  for (int i = lane; i < dim; i += kLanes) {
+    if (is_q) {
+      s.q_out[(row * s.heads + index) * dim + i] = static_cast<Bits16>(to_bits(head[i]));
+    } else if (is_k) {
+      put(s.cache.keys, s.cache.fp8, entry + i, head[i], s.cache.k_scale);
+    } else {
+      put(s.cache.values, s.cache.fp8, entry + i, head[i], s.cache.v_scale);
     }
   }
 }

@@ -22,6 +22,21 @@ __device__ inline void let_others_start() {
 #endif
 }
 
+// Whether this block is the last of `blocks` that come here, each once: then what the others wrote
+// before can be read, past the first-level cache (__ldcg). `counter` is zero between kernels.
+__device__ inline bool last_to_come(int32_t* counter, int blocks) {
+  __shared__ bool last;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    last = atomicAdd(counter, 1) == blocks - 1;
+    if (last) *counter = 0;
+    __threadfence();
+  }
+  __syncthreads();
+  return last;
+}
+
 // Whether the current device starts kernels in this way.
 inline bool starts_early() {
   static const bool early = [] {

@@ -73,6 +73,8 @@ class CudaState final : public State {
 
   // Of a draft, on the device: tokens by place (Step::keep_places).
   int32_t* proposals() const { return proposals_; }
+  // For last_to_come() of one kernel after the other, on the device.
+  int32_t* counter() const { return counter_; }
   // Rows asked for and how they are drawn; what was drawn; rows of draft_context(). Each state has
   // its own, or a target would wait for its draft.
   Upload& draws() { return draws_; }
@@ -104,6 +106,7 @@ class CudaState final : public State {
   std::vector<const Rope*> ropes_;  // whose rotations are there
   size_t next_rope_ = 0;
   int32_t* proposals_ = nullptr;  // [sequences * max_rows]
+  int32_t* counter_ = nullptr;
   Upload upload_, draws_, context_;
   Download drawn_;
   RowsView view_;

@@ -7,17 +7,18 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
+// Products by `grid` blocks, of which this is `first`.
 template <Packing P>
-__global__ void __launch_bounds__(kThreads, 2)
-    product_kernel(const __grid_constant__ Products args, int blocks) {
+__device__ __forceinline__ void multiply_tiles(const Products& args, int first, int grid) {
   using Weights = WeightStream<P, 1>;
   extern __shared__ uint4 memory[];
   const StreamMemory<1> shared(reinterpret_cast<uint8_t*>(memory));
+  const int blocks = args.blocks();
   const Part part(args.products[0].matrix.columns);
   const int warp = threadIdx.x / kLanes;
-  int opened = blockIdx.x;
+  int opened = first;
   auto next = [&](typename Weights::Source& source) {
-    for (; opened < blocks && source.stages == 0; opened += gridDim.x) {
+    for (; opened < blocks && source.stages == 0; opened += grid) {
       const MatrixView& m = args.of(opened).matrix;
       const int64_t tile = args.tiles_before(opened, part.cut.tiles()) + part.in_block;
       if (tile >= tiles_of(m.rows)) continue;
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       row < args.rows ? args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16
                       : nullptr;
   int turn = 0;
-  for (int block = blockIdx.x; block < blocks; block += gridDim.x, turn ^= 1) {
+  for (int block = first; block < blocks; block += grid, turn ^= 1) {
     const Product& product = args.of(block);
     const MatrixView& m = product.matrix;
     const int64_t tile = args.tiles_before(block, part.cut.tiles()) + part.in_block;
@@ -61,25 +62,34 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// h of the dense or shared feed-forward. With kRoutes the last block chooses experts meanwhile.
-template <Packing P, bool kRoutes>
+template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
-    gate_kernel(MatrixView gate, MatrixView up, const Bits16* x, int64_t rows, Bits16* h,
-                int blocks, const __grid_constant__ RouteArgs route) {
-  const int stride = static_cast<int>(gridDim.x) - (kRoutes ? 1 : 0);
-  if (kRoutes && static_cast<int>(blockIdx.x) == stride) {
-    let_others_start();
-    route_few(route);
-    return;
-  }
+    product_kernel(const __grid_constant__ Products args) {
+  multiply_tiles<P>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+}
+
+// Of the dense or shared feed-forward, for up to kStreamedRows rows.
+struct GateArgs {
+  MatrixView gate, up;
+  const Bits16* x = nullptr;
+  int64_t rows = 0;
+  Bits16* h = nullptr;
+  int blocks = 0;  // that h takes
+};
+
+// h by `grid` blocks, of which this is `first`.
+template <Packing P>
+__device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, int grid) {
   using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
+  const MatrixView& gate = args.gate;
+  const MatrixView& up = args.up;
   const Part part(gate.columns);
   const int warp = threadIdx.x / kLanes;
-  int opened = blockIdx.x;
+  int opened = first;
   auto next = [&](typename Weights::Source& source) {
-    for (; opened < blocks && source.stages == 0; opened += stride) {
+    for (; opened < args.blocks && source.stages == 0; opened += grid) {
       const int64_t tile = opened * int64_t{part.cut.tiles()} + part.in_block;
       if (tile >= tiles_of(gate.rows)) continue;
       source.set(0, gate, tile, part);
@@ -92,9 +102,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   weights.fill(next);
   wait_for_others();
   const int64_t row = part.lane / 4;
-  const Bits16* own_x = row < rows ? x + row * padded(gate.columns) + part.lane % 4 * 16 : nullptr;
+  const Bits16* own_x =
+      row < args.rows ? args.x + row * padded(gate.columns) + part.lane % 4 * 16 : nullptr;
   int turn = 0;
-  for (int block = blockIdx.x; block < blocks; block += stride, turn ^= 1) {
+  for (int block = first; block < args.blocks; block += grid, turn ^= 1) {
     const int64_t tile = block * int64_t{part.cut.tiles()} + part.in_block;
     const bool real = tile < tiles_of(gate.rows);
     float sums[2][4] = {};
@@ -116,39 +127,62 @@ __global__ void __launch_bounds__(kThreads, 2)
     const int first_warp = part.in_block * part.cut.slices;
     put_gated<P>(
         gate, up, tile, part, shared.of(turn, 0, first_warp), shared.of(turn, 1, first_warp),
-        [&](int r) { return r < rows ? r : -1; }, h);
+        [&](int r) { return r < args.rows ? r : -1; }, args.h);
   }
 }
 
 template <Packing P>
-void start_product(Stream stream, const Products& args) {
-  const int blocks = args.blocks();
-  const unsigned held = resident_blocks<product_kernel<P>>(kThreads, kStreamBytes<1>);
-  const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
-  start(stream, product_kernel<P>, dim3(grid), kThreads, kStreamBytes<1>, args, blocks);
+__global__ void __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant__ GateArgs args) {
+  activate_tiles<P>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 
-template <Packing P, bool kRoutes>
-void start_gate(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                int64_t rows, Bits16* h, const RouteArgs& route) {
-  constexpr auto kKernel = gate_kernel<P, kRoutes>;
-  const int blocks = static_cast<int>(blocks_of(gate.rows, gate.columns));
-  const unsigned held = resident_blocks<kKernel>(kThreads, kStreamBytes<2>);
-  const unsigned grid = held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
-  start(stream, kKernel, dim3(grid + (kRoutes ? 1 : 0)), kThreads, kStreamBytes<2>, gate, up, x,
-        rows, h, blocks, route);
-}
-
-template <bool kRoutes>
-void gate_packing(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                  int64_t rows, Bits16* h, const RouteArgs& route) {
-  if (gate.packing == Packing::kBFloat16) {
-    start_gate<Packing::kBFloat16, kRoutes>(stream, gate, up, x, rows, h, route);
-  } else if (gate.packing == Packing::kFP8) {
-    start_gate<Packing::kFP8, kRoutes>(stream, gate, up, x, rows, h, route);
-  } else {
-    start_gate<Packing::kNVFP4, kRoutes>(stream, gate, up, x, rows, h, route);
+// The same, and beside it the router's logits by blocks of their own, the first ones, of which the
+// last to come chooses the experts.
+template <Packing P, Packing kRouter>
+__global__ void __launch_bounds__(kThreads, 2)
+    gate_and_route_kernel(const __grid_constant__ GateArgs args,
+                          const __grid_constant__ Products router,
+                          const __grid_constant__ RouteArgs route) {
+  const int routers = router.blocks();
+  const auto block = static_cast<int>(blockIdx.x);
+  if (block >= routers) {
+    activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
+    return;
   }
+  const RouteBiases biases(route);
+  multiply_tiles<kRouter>(router, block, routers);
+  if (last_to_come(route.counter, routers)) route_few(route, biases);
+}
+
+unsigned smaller(unsigned held, int blocks) {
+  return held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
+}
+
+template <Packing P>
+void start_product(Stream stream, const Products& args) {
+  const unsigned held = resident_blocks<product_kernel<P>>(kThreads, kStreamBytes<1>);
+  start(stream, product_kernel<P>, dim3(smaller(held, args.blocks())), kThreads, kStreamBytes<1>,
+        args);
+}
+
+template <Packing P>
+void start_gate(Stream stream, const GateArgs& args) {
+  const unsigned held = resident_blocks<gate_kernel<P>>(kThreads, kStreamBytes<2>);
+  start(stream, gate_kernel<P>, dim3(smaller(held, args.blocks)), kThreads, kStreamBytes<2>, args);
+}
+
+template <Packing P>
+void start_gate_and_route(Stream stream, const GateArgs& args, const Products& router,
+                          const RouteArgs& route) {
+  constexpr auto kKernel = gate_and_route_kernel<P, Packing::kBFloat16>;
+  const unsigned held = resident_blocks<kKernel>(kThreads, kStreamBytes<2>);
+  start(stream, kKernel, dim3(smaller(held, args.blocks) + static_cast<unsigned>(router.blocks())),
+        kThreads, kStreamBytes<2>, args, router, route);
+}
+
+GateArgs gate_args(const MatrixView& gate, const MatrixView& up, const Bits16* x, int64_t rows,
+                   Bits16* h) {
+  return {gate, up, x, rows, h, static_cast<int>(blocks_of(gate.rows, gate.columns))};
 }
 
 }  // namespace
@@ -161,12 +195,27 @@ void multiply_few(Stream stream, Packing packing, const Products& products) {
 
 void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                  int64_t rows, Bits16* h) {
-  gate_packing<false>(stream, gate, up, x, rows, h, {});
+  const GateArgs args = gate_args(gate, up, x, rows, h);
+  if (gate.packing == Packing::kBFloat16) start_gate<Packing::kBFloat16>(stream, args);
+  if (gate.packing == Packing::kFP8) start_gate<Packing::kFP8>(stream, args);
+  if (gate.packing == Packing::kNVFP4) start_gate<Packing::kNVFP4>(stream, args);
 }
 
 void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
-                           const Bits16* x, Bits16* h, const RouteArgs& args) {
-  gate_packing<true>(stream, gate, up, x, args.rows, h, args);
+                           const Product& router, const Bits16* x, Bits16* h,
+                           const RouteArgs& route) {
+  const GateArgs args = gate_args(gate, up, x, route.rows, h);
+  Products products;
+  products.x = x;
+  products.rows = route.rows;
+  products.add(router);
+  if (gate.packing == Packing::kBFloat16) {
+    start_gate_and_route<Packing::kBFloat16>(stream, args, products, route);
+  } else if (gate.packing == Packing::kFP8) {
+    start_gate_and_route<Packing::kFP8>(stream, args, products, route);
+  } else {
+    start_gate_and_route<Packing::kNVFP4>(stream, args, products, route);
+  }
 }
 
 }  // namespace lagoon::kernels::cuda

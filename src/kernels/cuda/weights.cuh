@@ -129,7 +129,7 @@ struct Products {
     block_ends[count] = blocks() + static_cast<int>(blocks_of(m.rows, m.columns));
     ++count;
   }
-  int blocks() const { return count == 0 ? 0 : block_ends[count - 1]; }
+  __host__ __device__ int blocks() const { return count == 0 ? 0 : block_ends[count - 1]; }
   __device__ int index_of(int block) const {
     int p = 0;
     while (block >= block_ends[p]) ++p;
