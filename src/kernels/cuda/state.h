@@ -79,6 +79,9 @@ class CudaState final : public State {
   Download& drawn() { return drawn_; }
   Upload& context() { return context_; }
 
+  // Zeros between launches (Attention::arrived).
+  int32_t* arrived() const { return arrived_; }
+
   // [max_rows, hidden], and [taps, max_rows, hidden].
   float* residual() const { return residual_; }
   float* tap(int tap) const;
@@ -104,6 +107,7 @@ class CudaState final : public State {
   std::vector<const Rope*> ropes_;  // whose rotations are there
   size_t next_rope_ = 0;
   int32_t* proposals_ = nullptr;  // [sequences * max_rows]
+  int32_t* arrived_ = nullptr;    // [kMostArrivals]
   Upload upload_, draws_, context_;
   Download drawn_;
   RowsView view_;
