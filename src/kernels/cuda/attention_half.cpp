@@ -176,6 +176,7 @@ void attention_half(Machine& machine, CudaState& state, const AttentionLayer& la
     part.gate = b.gate;
     part.out = b.out;
     part.partial = b.partial;
+    part.arrived = state.arrived();
     rotate_and_store(machine.stream(), part_of(store, part, sizes));
     attend(machine.stream(), part);
   }

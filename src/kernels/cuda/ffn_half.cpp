@@ -71,7 +71,7 @@ RouteArgs route_args(const Machine& machine, const CudaState& state, const FfnLa
           .softcap = layer.router_softcap,
           .routing = b.routing,
           .use = state.expert_use(),
-          .counter = state.counter()};
+          .counter = state.arrived()};
 }
 
 // h = silu(gate x) * (up x) of the dense or shared feed-forward.

@@ -231,6 +231,7 @@ struct Group {
   int32_t sequence = 0;
   int32_t first_position = 0;
 };
+inline constexpr int64_t kMostArrivals = 16384;
 struct Attention {
   const Bits16* q = nullptr;  // [rows, heads, head_dim]
   CacheView cache;
@@ -243,9 +244,13 @@ struct Attention {
   // Of kQueryTile queries, these groups together, for one key head; perhaps more than there are,
   // and then an empty group follows.
   int query_tiles = 0;
-  int most_chunks = 0;          // that a row sees
-  int most_tile_chunks = 0;     // that a tile sees
-  float* partial = nullptr;     // [row_count, heads, most_chunks, head_dim + 2]
+  int most_chunks = 0;       // that a row sees
+  int most_tile_chunks = 0;  // that a tile sees
+  float* partial = nullptr;  // of rows, heads and most_chunks: [.., head_dim], then [.., 2]
+  // [kMostArrivals] zeros, which are zeros again when the launch is over: blocks count themselves
+  // by tile and key head, and the last one of each resets it. Null: a second kernel combines
+  // chunks, as it does where there are many chunks or tiles.
+  int32_t* arrived = nullptr;
   const float* gate = nullptr;  // [rows, heads] or [rows, heads, head_dim]
   bool gate_per_head = true;
   Bits16* out = nullptr;  // [rows, padded(heads * head_dim)]

@@ -103,17 +103,18 @@ Result<void> CudaState::take_memory() {
   uint8_t* taps = take(owned_, step_bytes * shape.taps);
   uint8_t* rotations = take(owned_, kRopes * shape.max_rows * kMostPairs * 2 * 4);
   uint8_t* proposals = take(owned_, int64_t{shape.sequences} * shape.max_rows * 4);
-  uint8_t* counter = take(owned_, sizeof(int32_t));
+  uint8_t* arrived = take(owned_, kMostArrivals * 4);
   if (residual == nullptr || taps == nullptr || rotations == nullptr || proposals == nullptr ||
-      counter == nullptr) {
+      arrived == nullptr) {
     return none;
   }
-  device_.check(cudaMemsetAsync(counter, 0, sizeof(int32_t), device_.stream()), "clearing memory");
   residual_ = reinterpret_cast<float*>(residual);
   taps_ = reinterpret_cast<float*>(taps);
   rotations_ = reinterpret_cast<float*>(rotations);
   proposals_ = reinterpret_cast<int32_t*>(proposals);
-  counter_ = reinterpret_cast<int32_t*>(counter);
+  arrived_ = reinterpret_cast<int32_t*>(arrived);
+  device_.check(cudaMemsetAsync(arrived, 0, kMostArrivals * 4, device_.stream()),
+                "clearing memory");
   return {};
 }
 

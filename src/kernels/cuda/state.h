@@ -73,13 +73,14 @@ class CudaState final : public State {
 
   // Of a draft, on the device: tokens by place (Step::keep_places).
   int32_t* proposals() const { return proposals_; }
-  // For last_to_come() of one kernel after the other, on the device.
-  int32_t* counter() const { return counter_; }
   // Rows asked for and how they are drawn; what was drawn; rows of draft_context(). Each state has
   // its own, or a target would wait for its draft.
   Upload& draws() { return draws_; }
   Download& drawn() { return drawn_; }
   Upload& context() { return context_; }
+
+  // Zeros between launches (Attention::arrived).
+  int32_t* arrived() const { return arrived_; }
 
   // [max_rows, hidden], and [taps, max_rows, hidden].
   float* residual() const { return residual_; }
@@ -106,7 +107,7 @@ class CudaState final : public State {
   std::vector<const Rope*> ropes_;  // whose rotations are there
   size_t next_rope_ = 0;
   int32_t* proposals_ = nullptr;  // [sequences * max_rows]
-  int32_t* counter_ = nullptr;
+  int32_t* arrived_ = nullptr;    // [kMostArrivals]
   Upload upload_, draws_, context_;
   Download drawn_;
   RowsView view_;

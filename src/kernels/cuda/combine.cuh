@@ -1,0 +1,177 @@
+// How the partial results of chunks become the gated output of a query: largest base, then sums
+// and dimensions, each in the order of chunks. The same bits whoever does it.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/plan.h"
+
+namespace lagoon::kernels::cuda {
+
+// The partial results of a query, a chunk after the other. They were written by other blocks, so
+// they are read past the first-level cache.
+struct Partial {
+  float* outs;    // [chunks, head_dim]
+  float2* stats;  // [chunks]: base, sum
+
+  __device__ Partial(const Attention& a, int64_t row, int head) {
+    const int64_t queries = a.row_count * a.heads;
+    const int64_t first = ((row - a.first_row) * a.heads + head) * a.most_chunks;
+    outs = a.partial + first * a.cache.head_dim;
+    stats =
+        reinterpret_cast<float2*>(a.partial + queries * a.most_chunks * a.cache.head_dim) + first;
+  }
+};
+
+__device__ inline float base_or_zero(float top) {
+  return top == -INFINITY ? 0 : top;
+}
+
+__device__ inline float softplus(float x) {
+  return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
+}
+
+// Two neighbouring dimensions of a head of a row, gated.
+struct Finish {
+  const Attention& a;
+  float value_scale;
+  int64_t row;
+  int head;
+
+  __device__ float gate(int dim) const {
+    return a.gate_per_head ? a.gate[row * a.heads + head]
+                           : a.gate[(row * a.heads + head) * a.cache.head_dim + dim];
+  }
+  __device__ void put(int dim, float2 out, float sum) const {
+    const int dims = a.cache.head_dim;
+    const int64_t size = int64_t{a.heads} * dims;
+    const auto gated = [&](float value, int at) {
+      return to_bits(value / sum * value_scale * softplus(gate(at)));
+    };
+    Bits16* to = a.out + row * padded(size);
+    *reinterpret_cast<uint32_t*>(to + int64_t{head} * dims + dim) =
+        gated(out.x, dim) | gated(out.y, dim + 1) << 16;
+    if (head != a.heads - 1) return;
+    for (int64_t i = size + dim; i < padded(size); i += dims) to[i] = to[i + 1] = 0;
+  }
+};
+
+// A query's chunks by one warp.
+template <int D>
+__device__ void combine_by_warp(const Attention& a, int64_t row, int head, int chunks,
+                                float value_scale) {
+  constexpr int kPairs = D / 2 < kLanes ? 1 : D / 2 / kLanes;  // of dimensions, of a lane
+  constexpr int kBatch = 16;
+  const int lane = threadIdx.x % kLanes;
+  const Partial partial(a, row, head);
+  const auto* outs = reinterpret_cast<const float2*>(partial.outs);
+  const auto stat_of = [&](int chunk) {
+    return chunk < chunks ? __ldcg(partial.stats + chunk) : make_float2(-INFINITY, 0);
+  };
+  const bool has_dims = lane < D / 2;
+  float2 own = stat_of(lane);
+  float top = own.x;
+  for (int c = lane + kLanes; c < chunks; c += kLanes) top = fmaxf(top, stat_of(c).x);
+  float sum = 0;
+  float2 out[kPairs] = {};
+  for (int first = 0; first < chunks; first += kBatch) {
+    float2 values[kBatch][kPairs];
+#pragma unroll
+    for (int c = 0; c < kBatch; ++c) {
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        values[c][p] = has_dims && first + c < chunks
+                           ? __ldcg(outs + int64_t{first + c} * (D / 2) + p * kLanes + lane)
+                           : make_float2(0, 0);
+      }
+    }
+    if (first == 0) {
+      for (int distance = 16; distance > 0; distance /= 2) {
+        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+      }
+    } else if (first % kLanes == 0) {
+      own = stat_of(first + lane);
+    }
+    const float own_factor = exp2f(own.x - base_or_zero(top));
+#pragma unroll
+    for (int c = 0; c < kBatch; ++c) {
+      const int from = first % kLanes + c;
+      const float factor = __shfl_sync(0xffffffffu, own_factor, from);
+      const float chunk_sum = __shfl_sync(0xffffffffu, own.y, from);
+      if (first + c >= chunks) break;
+      sum = fmaf(chunk_sum, factor, sum);
+#pragma unroll
+      for (int p = 0; p < kPairs; ++p) {
+        out[p].x = fmaf(values[c][p].x, factor, out[p].x);
+        out[p].y = fmaf(values[c][p].y, factor, out[p].y);
+      }
+    }
+  }
+  if (!has_dims) return;
+  const Finish finish{a, value_scale, row, head};
+#pragma unroll
+  for (int p = 0; p < kPairs; ++p) finish.put((p * kLanes + lane) * 2, out[p], sum);
+}
+
+inline constexpr int kCombineThreads = 256;
+
+// A query's chunks by a block, where there are many: they come to shared memory in batches, the
+// next one on its way meanwhile.
+template <int D>
+__device__ void combine_by_block(const Attention& a, int64_t row, int head, int chunks,
+                                 float value_scale) {
+  constexpr int kBatch = 64;
+  constexpr int kLoads = kBatch * D / 4 / kCombineThreads;  // of a thread and batch
+  __shared__ float4 outs[kBatch * D / 4];
+  __shared__ float2 factors[kBatch];  // with sums
+  __shared__ float tops[kCombineThreads / kLanes];
+  const int thread = threadIdx.x;
+  const Partial partial(a, row, head);
+  float4 values[kLoads];
+  float2 stat;
+  const auto load = [&](int first) {
+    const auto* from = reinterpret_cast<const float4*>(partial.outs + int64_t{first} * D);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      const int at = i * kCombineThreads + thread;
+      if (first + at / (D / 4) < chunks) values[i] = __ldcg(from + at);
+    }
+    if (thread < kBatch && first + thread < chunks) stat = __ldcg(partial.stats + first + thread);
+  };
+  load(0);
+  float top = -INFINITY;
+  for (int c = thread; c < chunks; c += kCombineThreads) {
+    top = fmaxf(top, __ldcg(partial.stats + c).x);
+  }
+  for (int distance = 16; distance > 0; distance /= 2) {
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
+  }
+  if (thread % kLanes == 0) tops[thread / kLanes] = top;
+  __syncthreads();
+  for (const float other : tops) top = fmaxf(top, other);
+  float sum = 0;
+  float2 out = {};
+  for (int first = 0; first < chunks; first += kBatch) {
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) outs[i * kCombineThreads + thread] = values[i];
+    if (thread < kBatch) factors[thread] = make_float2(exp2f(stat.x - base_or_zero(top)), stat.y);
+    __syncthreads();
+    if (first + kBatch < chunks) load(first + kBatch);
+    if (thread < D / 2) {
+      const int count = min(kBatch, chunks - first);
+#pragma unroll 8
+      for (int c = 0; c < count; ++c) {
+        const float2 value = reinterpret_cast<const float2*>(outs)[c * (D / 2) + thread];
+        sum = fmaf(factors[c].y, factors[c].x, sum);
+        out.x = fmaf(value.x, factors[c].x, out.x);
+        out.y = fmaf(value.y, factors[c].x, out.y);
+      }
+    }
+    __syncthreads();
+  }
+  if (thread < D / 2) Finish{a, value_scale, row, head}.put(2 * thread, out, sum);
+}
+
+}  // namespace lagoon::kernels::cuda
