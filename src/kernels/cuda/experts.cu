@@ -201,7 +201,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     return x + args.top_k.quotient(entry) * padded(args.hidden) + part.lane % 4 * 16;
   };
   const Bits16* own_x = x_of(pass);
-  weights.bring(own_x + walk.first(pass) * kUnitColumns);
+  weights.bring(own_x + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
+                shared.of(0, 0, warp) + part.lane);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -275,7 +276,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     return h + entry * padded(args.inner) + part.lane % 4 * 16;
   };
   const Bits16* own_h = h_of(pass);
-  weights.bring(own_h + walk.first(pass) * kUnitColumns);
+  weights.bring(own_h + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
+                shared.of(0, 0, warp) + part.lane);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;

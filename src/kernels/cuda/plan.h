@@ -16,7 +16,7 @@ inline constexpr int kThreads = kWarps * kLanes;
 
 // Shared memory of a warp for weights that are on their way. On a GPU with 99 KiB for a block, one
 // block fits; that is four times what its memory needs to be busy.
-inline constexpr int kRingBytes = 9216;
+inline constexpr int kRingBytes = 10240;
 
 struct Slices {
   int slices = 1;  // of a tile: a power of two up to kWarps

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
   const Bits16* x = args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16;
   const Bits16* first_x = x + part.first * kUnitColumns;
-  weights.bring(first_x);
+  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
   int turn = 0;
   for (int block = static_cast<int>(blockIdx.x); block < blocks;
        block += static_cast<int>(gridDim.x), ++turn) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int row = min(part.lane / 4, static_cast<int>(rows) - 1);
   const Bits16* own_x = x + row * padded(gate.columns) + part.lane % 4 * 16;
   const Bits16* first_x = own_x + part.first * kUnitColumns;
-  weights.bring(first_x);
+  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
   int turn = 0;
   for (int block = static_cast<int>(blockIdx.x); block < blocks; block += stride, ++turn) {
     const int tile = block * part.cut.tiles() + part.in_block;

@@ -26,16 +26,17 @@ __device__ inline void fp8_fragment(const uint4& v, bool second, Fragment& a) {
   a[2] = multiply_pairs(fp8_pair(g, 1), kFP8Factor);
   a[3] = multiply_pairs(fp8_pair(upper, 1), kFP8Factor);
 }
-// Product j of a step; `scales` are its two bytes.
-__device__ inline void nvfp4_fragment(const uint4& v, uint32_t scales, int j, Fragment& a) {
+// Product j of a step; `scales` are the four bytes of the unit.
+__device__ inline void nvfp4_fragment(const uint4& v, uint32_t scales, int step, int j,
+                                      Fragment& a) {
   const uint32_t g = j / 2 == 0 ? v.x : v.y;
   const uint32_t upper = j / 2 == 0 ? v.z : v.w;
-  const uint32_t g_scale = scale_pair(scales & 0xff);
-  const uint32_t upper_scale = scale_pair(scales >> 8 & 0xff);
-  a[0] = multiply_pairs(code_pair(g, j % 2 * 2), g_scale);
-  a[1] = multiply_pairs(code_pair(upper, j % 2 * 2), upper_scale);
-  a[2] = multiply_pairs(code_pair(g, j % 2 * 2 + 1), g_scale);
-  a[3] = multiply_pairs(code_pair(upper, j % 2 * 2 + 1), upper_scale);
+  const uint32_t g_scales = unit_scales(scales, 0);
+  const uint32_t upper_scales = unit_scales(scales, 1);
+  a[0] = multiply_by_one(code_pair(g, j % 2 * 2), g_scales, step == 1);
+  a[1] = multiply_by_one(code_pair(upper, j % 2 * 2), upper_scales, step == 1);
+  a[2] = multiply_by_one(code_pair(g, j % 2 * 2 + 1), g_scales, step == 1);
+  a[3] = multiply_by_one(code_pair(upper, j % 2 * 2 + 1), upper_scales, step == 1);
 }
 
 // Which part of which tile a warp of a block has. The warps that share a tile are a team.
@@ -185,14 +186,15 @@ void multiply_few(Stream stream, Packing packing, const Products& products);
 template <Packing P, int M>
 class WeightStream {
  public:
-  static constexpr int kStages = 8 / M;
   static constexpr int kValueBytes = 1024;
-  static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 128 : 0;
-  static constexpr int kStageBytes = M * (kValueBytes + kScaleBytes);
+  // Of all matrices: 16 bytes a lane, so that one address does for values and scales.
+  static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 512 : 0;
+  static constexpr int kStageBytes = M * kValueBytes + kScaleBytes;
+  static constexpr int kStages = P == Packing::kNVFP4 && M == 1 ? 6 : 8 / M;
   static constexpr int kPerUnit = static_cast<int>(unit_bytes(P) / kValueBytes);
   static_assert(kStages * kStageBytes <= kRingBytes);
 
-  // Where the lane's part of units that follow each other lies.
+  // Where the lane's part of units that follow each other lies: of the first.
   struct Source {
     const uint8_t* values[M];
     const uint8_t* scales[M];
@@ -221,10 +223,19 @@ class WeightStream {
     for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
   }
 
-  // x of the first unit: the lane's columns of its row.
-  __device__ __forceinline__ void bring(const Bits16* x) {
+  // x of the first of `units` units: the lane's columns of its row. Some of the others are brought
+  // to the first-level cache at the same time, or each would be waited for when it is met; `spare`
+  // of the lane is written, since what is loaded has to be put somewhere.
+  __device__ __forceinline__ void bring(const Bits16* x, int units, float* spare) {
+    constexpr int kNear = 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) x_[i] = columns(x, i);
+    uint32_t near = 0;
+#pragma unroll
+    for (int i = 2; i < 2 * kNear; ++i) {
+      if (i < 2 * units) near += *reinterpret_cast<const uint32_t*>(x + i * kStepColumns);
+    }
+    *spare = __uint_as_float(near);
   }
 
   // sums += a unit of weights times x, then x of the unit that comes after, at `ahead`. Feeds the
@@ -271,20 +282,22 @@ class WeightStream {
   // Fills the place `to`; stages are counted from the first.
   template <typename Next>
   __device__ __forceinline__ void feed(uint32_t to, int stage, Next& next) {
-    if (stage % kPerUnit == 0 && source_.units == 0) next(source_);
+    if (stage % kPerUnit == 0 && source_.units == 0) {
+      next(source_);
+      at_ = 0;
+    }
     if (source_.units > 0) {
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          copy_async<16>(to + m * kValueBytes + i * 512, source_.values[m] + i * 512);
-        }
-        source_.values[m] += kValueBytes;
+        const uint8_t* from = source_.values[m] + at_;
+        copy_async<16>(to + m * kValueBytes, from);
+        copy_async<16>(to + m * kValueBytes + 512, from + 512);
         if constexpr (P == Packing::kNVFP4) {
-          copy_async<4>(scale_place(to) + m * kScaleBytes, source_.scales[m]);
-          source_.scales[m] += kScaleBytes;
+          copy_async<4>(to + M * kValueBytes + m * 4,
+                        source_.scales[m] + at_ / (kValueBytes / kUnitScaleBytes));
         }
       }
+      at_ += kValueBytes;
       if (stage % kPerUnit == kPerUnit - 1) --source_.units;
     }
     commit_copies();
@@ -299,10 +312,8 @@ class WeightStream {
     for (int m = 0; m < M; ++m) {
       v[m][0] = load_shared(full_ + m * kValueBytes);
       v[m][1] = load_shared(full_ + m * kValueBytes + 512);
-      if constexpr (P == Packing::kNVFP4) {
-        scale[m] = load_shared_word(scale_place(full_) + m * kScaleBytes);
-      }
     }
+    if constexpr (P == Packing::kNVFP4) load_shared_words(full_ + M * kValueBytes, scale);
     // What was read in the stage before is free.
     feed(free_, stage + kStages - 1, next);
     free_ = full_;
@@ -321,7 +332,7 @@ class WeightStream {
         } else if constexpr (P == Packing::kFP8) {
           fp8_fragment(v[m][i / 2], i % 2 == 1, a);
         } else {
-          nvfp4_fragment(v[m][i / 4], scale[m] >> (i / 4 * 16), i % 4, a);
+          nvfp4_fragment(v[m][i / 4], scale[m], i / 4, i % 4, a);
         }
         mma(sums[m], a[0], a[1], a[2], a[3], product % 2 == 0 ? b.x : b.z,
             product % 2 == 0 ? b.y : b.w);
@@ -333,12 +344,9 @@ class WeightStream {
   __device__ static uint4 columns(const Bits16* x, int quarter) {
     return *reinterpret_cast<const uint4*>(x + quarter / 2 * kStepColumns + quarter % 2 * 8);
   }
-  // Scales lie behind the values, four bytes a lane.
-  __device__ static uint32_t scale_place(uint32_t stage) {
-    return stage + M * kValueBytes - threadIdx.x % kLanes * 12;
-  }
 
   uint32_t ring_, full_, free_;  // of the lane
+  uint32_t at_ = 0;              // in the values of the source
   Source source_;
   uint4 x_[4];
 };
