@@ -28,6 +28,26 @@ __device__ inline uint32_t multiply_pairs(uint32_t a, uint32_t b) {
   return out;
 }
 
+// Both numbers of a times one of b: the lower one, or the upper. An instruction picks it by itself,
+// if it is put in this way.
+__device__ inline uint32_t multiply_by_one(uint32_t a, uint32_t b, bool upper) {
+  uint32_t out;
+  if (upper) {
+    asm("{ .reg .b16 low, high; .reg .b32 both;\n\t"
+        "mov.b32 {low, high}, %2; mov.b32 both, {high, high};\n\t"
+        "fma.rn.bf16x2 %0, %1, both, %3; }"
+        : "=r"(out)
+        : "r"(a), "r"(b), "r"(0x80008000u));
+  } else {
+    asm("{ .reg .b16 low, high; .reg .b32 both;\n\t"
+        "mov.b32 {low, high}, %2; mov.b32 both, {low, low};\n\t"
+        "fma.rn.bf16x2 %0, %1, both, %3; }"
+        : "=r"(out)
+        : "r"(a), "r"(b), "r"(0x80008000u));
+  }
+  return out;
+}
+
 // c += a b: a [16, 16], b [16, 8] BF16, c [16, 8] FP32.
 __device__ inline void mma(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                            uint32_t b0, uint32_t b1) {
@@ -92,6 +112,16 @@ __device__ inline uint4 load_shared(uint32_t address) {
                : "memory");
   return v;
 }
+__device__ inline void load_shared_words(uint32_t address, uint32_t (&words)[1]) {
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(words[0]) : "r"(address) : "memory");
+}
+__device__ inline void load_shared_words(uint32_t address, uint32_t (&words)[2]) {
+  asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];"
+               : "=r"(words[0]), "=r"(words[1])
+               : "r"(address)
+               : "memory");
+}
+
 __device__ inline uint32_t load_shared_word(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");

@@ -1,87 +1,135 @@
 // The chosen experts of a step, all in one launch: as many blocks as the device holds take tiles of
-// chosen experts in turn, each for all rows of the expert, eight at a time. The warps of a block
-// share a tile, or, where there are enough tiles, have one each: then a warp adds up its slices by
-// itself, in the same order, and nothing is exchanged.
+// chosen experts in turn, each for all rows of the expert, eight at a time. Either a warp has a
+// tile to itself and adds up its slices, in the order that all agree on, so that nothing is
+// exchanged; or, where tiles are few, the warps of a team share one.
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/weights.cuh"
 
 namespace lagoon::kernels::cuda {
 namespace {
 
+// Quotients by a number that the host knows: of i where i * divisor is below 2^32.
+struct Divider {
+  uint32_t divisor = 1;
+  uint32_t reciprocal = 0;  // rounded up, of 2^32
+  explicit Divider(int64_t by)
+      : divisor(static_cast<uint32_t>(by)),
+        reciprocal(by == 1 ? 0
+                           : static_cast<uint32_t>(((uint64_t{1} << 32) + divisor - 1) / divisor)) {
+  }
+  __device__ int quotient(int i) const {
+    return divisor == 1 ? i : static_cast<int>(__umulhi(static_cast<uint32_t>(i), reciprocal));
+  }
+  __device__ int rounds(int i) const { return quotient(i + static_cast<int>(divisor) - 1); }
+};
+
 struct ExpertArgs {
   Routing routing;
-  int64_t inner, hidden;
-  int top_k;
+  int inner, hidden;
+  int most_slots;
+  Divider top_k;  // 1 where entries are the rows of what is multiplied
+  Divider tiles;  // of an expert, or pairs of them: the items
+  Divider warps;  // of the grid
+  Divider teams;
 };
 
-// How tiles (or pairs of them) of the chosen experts are dealt out: to blocks, several at a time
-// and in slices, or whole ones to warps.
+// How the items of all chosen experts are dealt out. So many first ones are taken whole, one warp
+// each, in full rounds; the rest in slices, by teams, unless it fills most of a round.
 struct Deal {
-  bool whole;
-  int items, first, stride;  // of this warp, which takes items first, first + stride, ...
-  int of_expert;             // items of a chosen expert
-  // `tiles` of an expert, of which a block takes part.cut.tiles() at a time.
-  __device__ Deal(int chosen, int tiles, const Part& part, int stages_of_unit) {
-    const int groups = (tiles + part.cut.tiles() - 1) / part.cut.tiles();
-    const int blocks = static_cast<int>(gridDim.x);
-    const auto rounds = [](int work, int workers) { return (work + workers - 1) / workers; };
+  int items, whole;
+  __device__ Deal(int chosen, const ExpertArgs& args, const Part& part, int stages_of_unit)
+      : items(chosen * static_cast<int>(args.tiles.divisor)),
+        whole(args.warps.quotient(items) * static_cast<int>(args.warps.divisor)) {
     // In halves of a stage: the end of a shared item takes as long as two stages, that of a whole
     // one as half of one.
-    const int stages = part.units * stages_of_unit;
-    const int slice = part.cut.units * stages_of_unit;
-    whole = rounds(chosen * tiles, blocks * kWarps) * (2 * stages + 1) <
-            rounds(chosen * groups, blocks) * (2 * slice + 4);
-    of_expert = whole ? tiles : groups;
-    items = chosen * of_expert;
-    first = static_cast<int>(blockIdx.x);
-    stride = blocks;
-    if (whole) {
-      first = first * kWarps + static_cast<int>(threadIdx.x) / kLanes;
-      stride *= kWarps;
+    const int of_whole = 2 * part.units * stages_of_unit + 1;
+    const int of_slice = 2 * part.cut.units * stages_of_unit + 4;
+    if (of_whole < args.teams.rounds(items - whole) * of_slice) whole = items;
+  }
+};
+
+// A pass of a warp: up to eight rows of an item.
+struct Pass {
+  int item;
+  int slot = 0, tile = 0;     // a chosen expert, and a tile (or pair) of it
+  int row = 0, rows_end = 0;  // places in Routing::order; the end is that of the item
+  bool whole = true;
+  __device__ int rows() const { return min(rows_end - row, 8); }
+};
+
+// The passes of a warp, one after the other.
+template <Packing P>
+struct Walk {
+  const ExpertArgs& args;
+  const Deal& deal;
+  const Part& part;
+  MatrixView ExpertView::* matrix;
+
+  __device__ Pass begin() const {
+    Pass pass = {.item = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kLanes)};
+    open(pass);
+    return pass;
+  }
+  __device__ bool ended(const Pass& pass) const { return pass.item >= deal.items; }
+  __device__ void advance(Pass& pass) const {
+    pass.row += 8;
+    if (pass.row < pass.rows_end) return;
+    pass.item += stride(pass);
+    open(pass);
+  }
+  // The units that the warp has of it.
+  __device__ int first(const Pass& pass) const { return pass.whole ? 0 : part.first; }
+  __device__ int end(const Pass& pass) const { return pass.whole ? part.units : part.end; }
+
+ private:
+  __device__ int stride(const Pass& pass) const {
+    return static_cast<int>(pass.whole ? args.warps.divisor : args.teams.divisor);
+  }
+  // Finds the next item of an expert of this packing, from pass.item on.
+  __device__ void open(Pass& pass) const {
+    for (;; pass.item += stride(pass)) {
+      if (pass.whole && pass.item >= deal.whole) {
+        pass.whole = false;
+        pass.item = deal.whole + static_cast<int>(blockIdx.x) * part.cut.tiles() + part.in_block;
+      }
+      if (ended(pass)) return;
+      pass.slot = args.tiles.quotient(pass.item);
+      pass.tile = pass.item - pass.slot * static_cast<int>(args.tiles.divisor);
+      pass.row = args.routing.slots[2 * pass.slot + 1];
+      pass.rows_end = args.routing.slots[2 * pass.slot + 3];
+      if ((args.routing.views[pass.slot].*matrix).packing == P) return;
     }
   }
 };
 
-// An item: a tile (or pair) of a chosen expert (a slot), for its rows.
-struct Work {
-  int slot, tile, rows_begin, rows_end;  // rows: of Routing::order
-  __device__ Work(const Routing& routing, const Deal& deal, const Part& part, int item)
-      : slot(item / deal.of_expert),
-        tile(item % deal.of_expert),
-        rows_begin(routing.slots[2 * slot + 1]),
-        rows_end(routing.slots[2 * slot + 3]) {
-    if (!deal.whole) tile = tile * part.cut.tiles() + part.in_block;
-  }
-  __device__ int passes() const { return (rows_end - rows_begin + 7) / 8; }
-};
+// Asks for what a block will want to know of the first kThreads chosen experts, all at once: the
+// lines come to the first-level cache, where later loads, which depend on each other, find them.
+// What comes has to be put somewhere, or it would not be loaded.
+__device__ __forceinline__ uint32_t bring_near(const Routing& routing, const MatrixView& a,
+                                               const MatrixView& b) {
+  return static_cast<uint32_t>(a.packing) + static_cast<uint32_t>(b.packing) +
+         static_cast<uint32_t>(routing.slots[2 * threadIdx.x + 1]) +
+         static_cast<uint32_t>(routing.order[threadIdx.x]);
+}
 
-// The units that a warp has of an item.
-struct Units {
-  int first, end;
-  __device__ Units(const Deal& deal, const Part& part)
-      : first(deal.whole ? 0 : part.first), end(deal.whole ? part.units : part.end) {}
-};
-
-// Sums over the units that a warp has of two tiles: of a slice, or of all slices in order.
+// Sums over units [begin, end) of two tiles: of a slice, or of all slices in order. `ahead`: x of
+// what is multiplied next.
 template <Packing P, typename Next>
-__device__ __forceinline__ void multiply_item(WeightStream<P, 2>& weights, const Deal& deal,
-                                              const Part& part, const Bits16* x,
+__device__ __forceinline__ void multiply_item(WeightStream<P, 2>& weights, int begin, int end,
+                                              int slice, const Bits16* x, const Bits16* ahead,
                                               const float* const (&scales)[2], float (&total)[2][4],
                                               Next& next) {
-  const Units units(deal, part);
-  float own[2][4] = {};
-  for (int first = units.first; first < units.end; first += part.cut.units) {
+#pragma unroll 1
+  for (int first = begin; first < end; first += slice) {
+    const int slice_end = min(first + slice, end);
     float sums[2][4] = {};
-    const int stages =
-        (min(first + part.cut.units, units.end) - first) * WeightStream<P, 2>::kPerUnit;
-    for (int stage = 0; stage < stages; ++stage) {
-      weights.multiply(first, stage, x, scales, own, sums, next);
-    }
+    weights.multiply(first, slice_end, x, slice_end < end ? x + slice_end * kUnitColumns : ahead,
+                     scales, sums, next);
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        total[m][i] = first == units.first ? sums[m][i] : total[m][i] + sums[m][i];
+        total[m][i] = first == begin ? sums[m][i] : total[m][i] + sums[m][i];
       }
     }
   }
@@ -98,216 +146,219 @@ __device__ __forceinline__ int column_of_sum(int lane, int i) {
 // What put_gated() does, from the sums of two whole tiles.
 template <Packing P, typename RowOf>
 __device__ __forceinline__ void put_gated_sums(const MatrixView& gate, const MatrixView& up,
-                                               int64_t tile, int lane, const float (&sums)[2][4],
-                                               const RowOf& row_of, Bits16* h) {
+                                               int tile, int lane, const float (&sums)[2][4],
+                                               int rows, const RowOf& row_of, Bits16* h) {
   const int64_t stride = padded(gate.rows);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
+    if (row_of_sum(lane, i) >= rows) continue;
     const int64_t row = row_of(row_of_sum(lane, i));
-    const int64_t n = tile * kTileRows + column_of_sum(lane, i);
-    if (row < 0) continue;
+    const int n = tile * kTileRows + column_of_sum(lane, i);
     const float g = finish<P>(gate, sums[0][i]);
     const float u = finish<P>(up, sums[1][i]);
     h[row * stride + n] = static_cast<Bits16>(n < gate.rows ? to_bits(swiglu(g, u)) : 0);
   }
-  // The last tile writes what is behind the columns.
-  if (tile != tiles_of(gate.rows) - 1) return;
-  for (int r = 0; r < 8; ++r) {
-    const int64_t row = row_of(r);
-    if (row < 0) continue;
-    for (int64_t n = tiles_of(gate.rows) * kTileRows + lane; n < stride; n += kLanes) {
-      h[row * stride + n] = 0;
-    }
-  }
+  zero_behind(gate.rows, tile, rows, lane, kLanes, row_of, h);
 }
 
 // h[e] = BF16(silu(gate x) * (up x))
 template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
-    expert_gate_kernel(ExpertArgs args, const Bits16* x, Bits16* h) {
+    expert_gate_kernel(const __grid_constant__ ExpertArgs args, const Bits16* x, Bits16* h) {
   using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
   const Part part(args.hidden);
-  const int warp = threadIdx.x / kLanes;
-  const int tiles = static_cast<int>(tiles_of(args.inner));
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const Routing& routing = args.routing;
   let_others_start();
   wait_for_others();
-  const Routing& routing = args.routing;
-  const Deal deal(*routing.count, tiles, part, Weights::kPerUnit);
-  int opened = deal.first;
-  int passes = 0;  // left of the item before `opened`
-  typename Weights::Source again;
+  uint32_t near = 0;
+  if (static_cast<int>(threadIdx.x) < args.most_slots) {
+    const ExpertView& view = routing.views[threadIdx.x];
+    near = bring_near(routing, view.gate, view.up);
+  }
+  const Deal deal(*routing.count, args, part, Weights::kPerUnit);
+  const Walk<P> walk = {args, deal, part, &ExpertView::gate};
+  Pass opened = walk.begin();
   auto next = [&](typename Weights::Source& source) {
-    if (passes > 0) {
-      --passes;
-      source = again;
-      return;
-    }
-    const Units units(deal, part);
-    for (; opened < deal.items && source.stages == 0; opened += deal.stride) {
-      const Work work(routing, deal, part, opened);
-      const ExpertView& view = routing.views[work.slot];
-      if (view.gate.packing != P || work.tile >= tiles) continue;
-      source.set(0, view.gate, work.tile, part, units.first);
-      source.set(1, view.up, work.tile, part, units.first);
-      source.stages = (units.end - units.first) * Weights::kPerUnit;
-      passes = source.stages > 0 ? work.passes() - 1 : 0;
-      again = source;
+    for (; !walk.ended(opened) && source.units == 0; walk.advance(opened)) {
+      const ExpertView& view = routing.views[opened.slot];
+      const int first = walk.first(opened);
+      source.set(0, view.gate, opened.tile * part.units + first);
+      source.set(1, view.up, opened.tile * part.units + first);
+      source.units = walk.end(opened) - first;
     }
   };
-  Weights weights(shared.ring, part.lane);
+  Weights weights(shared.ring);
+  Pass pass = opened;
   weights.fill(next);
-  int turn = 0;
-  for (int item = deal.first; item < deal.items; item += deal.stride) {
-    const Work work(routing, deal, part, item);
-    const MatrixView gate = routing.views[work.slot].gate;
-    const MatrixView up = routing.views[work.slot].up;
-    if (gate.packing != P) continue;
-    const bool real = work.tile < tiles;
-    for (int at = work.rows_begin; at < work.rows_end; at += 8, turn ^= 1) {
-      float sums[2][4] = {};
-      if (real) {
-        const int place = at + part.lane / 4;
-        const Bits16* own_x =
-            place < work.rows_end
-                ? x + routing.order[place] / args.top_k * padded(args.hidden) + part.lane % 4 * 16
-                : nullptr;
-        const float* const scales[2] = {fp8_scales(gate, work.tile, part.units),
-                                        fp8_scales(up, work.tile, part.units)};
-        multiply_item<P>(weights, deal, part, own_x, scales, sums, next);
-      }
-      const auto row_of = [&](int r) {
-        return at + r < work.rows_end ? routing.order[at + r] : -1;
-      };
-      if (deal.whole) {
-        put_gated_sums<P>(gate, up, work.tile, part.lane, sums, row_of, h);
-        continue;
-      }
+  shared.of(0, 0, warp)[part.lane] = __uint_as_float(near);
+  if (walk.ended(pass)) return;
+  // Rows that are not there are multiplied like the last one, and left.
+  const auto x_of = [&](const Pass& of) {
+    const int entry = routing.order[min(of.row + part.lane / 4, of.rows_end - 1)];
+    return x + args.top_k.quotient(entry) * padded(args.hidden) + part.lane % 4 * 16;
+  };
+  const Bits16* own_x = x_of(pass);
+  weights.bring(own_x + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
+                shared.of(0, 0, warp) + part.lane);
+  int turn = 0;  // of the team
+  while (!walk.ended(pass)) {
+    Pass following = pass;
+    walk.advance(following);
+    const Bits16* following_x = walk.ended(following) ? own_x : x_of(following);
+    const MatrixView& gate = routing.views[pass.slot].gate;
+    const MatrixView& up = routing.views[pass.slot].up;
+    const float* const scales[2] = {fp8_scales(gate, pass.tile, part.units),
+                                    fp8_scales(up, pass.tile, part.units)};
+    float sums[2][4] = {};
+    multiply_item<P>(weights, walk.first(pass), walk.end(pass), part.cut.units, own_x,
+                     following_x + walk.first(following) * kUnitColumns, scales, sums, next);
+    const auto row_of = [&](int r) { return routing.order[pass.row + r]; };
+    if (pass.whole) {
+      put_gated_sums<P>(gate, up, pass.tile, part.lane, sums, pass.rows(), row_of, h);
+    } else {
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
-        keep_sums<1>(one, part.lane, shared.of(turn, m, warp));
+        keep_sums<1>(one, part.lane, shared.of(turn % 2, m, warp));
       }
-      __syncthreads();
-      if (!real) continue;
+      part.meet();
       const int first_warp = part.in_block * part.cut.slices;
-      put_gated<P>(gate, up, work.tile, part, shared.of(turn, 0, first_warp),
-                   shared.of(turn, 1, first_warp), row_of, h);
+      put_gated<P>(gate, up, pass.tile, part, turn, shared.of(turn % 2, 0, first_warp),
+                   shared.of(turn % 2, 1, first_warp), pass.rows(), row_of, h);
+      ++turn;
     }
+    pass = following;
+    own_x = following_x;
   }
 }
 
 // y[e] = down h[e]; an item is a pair of tiles.
 template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
-    expert_down_kernel(ExpertArgs args, const Bits16* h, float* y) {
+    expert_down_kernel(const __grid_constant__ ExpertArgs args, const Bits16* h, float* y) {
   using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
   const Part part(args.inner);
-  const int warp = threadIdx.x / kLanes;
-  const int64_t tiles = tiles_of(args.hidden);
-  const int pairs = static_cast<int>(ceil_divide(tiles, 2));
-  const int first_warp = part.in_block * part.cut.slices;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int last_tile = static_cast<int>(tiles_of(args.hidden)) - 1;
+  const Routing& routing = args.routing;
   let_others_start();
   wait_for_others();
-  const Routing& routing = args.routing;
-  const Deal deal(*routing.count, pairs, part, Weights::kPerUnit);
+  uint32_t near = 0;
+  if (static_cast<int>(threadIdx.x) < args.most_slots) {
+    const MatrixView& down = routing.views[threadIdx.x].down;
+    near = bring_near(routing, down, down);
+  }
+  const Deal deal(*routing.count, args, part, Weights::kPerUnit);
+  const Walk<P> walk = {args, deal, part, &ExpertView::down};
   // Behind the last tile, the last is read once more.
-  const auto tile_of = [&](const Work& work, int m) {
-    return min(int64_t{2} * work.tile + m, tiles - 1);
-  };
-  int opened = deal.first;
-  int passes = 0;  // left of the item before `opened`
-  typename Weights::Source again;
+  const auto tile_of = [&](const Pass& of, int m) { return min(2 * of.tile + m, last_tile); };
+  Pass opened = walk.begin();
   auto next = [&](typename Weights::Source& source) {
-    if (passes > 0) {
-      --passes;
-      source = again;
-      return;
-    }
-    const Units units(deal, part);
-    for (; opened < deal.items && source.stages == 0; opened += deal.stride) {
-      const Work work(routing, deal, part, opened);
-      const MatrixView& down = routing.views[work.slot].down;
-      if (down.packing != P || work.tile >= pairs) continue;
-      for (int m = 0; m < 2; ++m) source.set(m, down, tile_of(work, m), part, units.first);
-      source.stages = (units.end - units.first) * Weights::kPerUnit;
-      passes = source.stages > 0 ? work.passes() - 1 : 0;
-      again = source;
+    for (; !walk.ended(opened) && source.units == 0; walk.advance(opened)) {
+      const MatrixView& down = routing.views[opened.slot].down;
+      const int first = walk.first(opened);
+      source.set(0, down, tile_of(opened, 0) * part.units + first);
+      source.set(1, down, tile_of(opened, 1) * part.units + first);
+      source.units = walk.end(opened) - first;
     }
   };
-  Weights weights(shared.ring, part.lane);
+  Weights weights(shared.ring);
+  Pass pass = opened;
   weights.fill(next);
-  int turn = 0;
-  for (int item = deal.first; item < deal.items; item += deal.stride) {
-    const Work work(routing, deal, part, item);
-    const MatrixView down = routing.views[work.slot].down;
-    if (down.packing != P) continue;
-    const bool real = work.tile < pairs;
-    for (int at = work.rows_begin; at < work.rows_end; at += 8, turn ^= 1) {
-      float sums[2][4] = {};
-      if (real) {
-        const int place = at + part.lane / 4;
-        const Bits16* own_h =
-            place < work.rows_end
-                ? h + routing.order[place] * padded(args.inner) + part.lane % 4 * 16
-                : nullptr;
-        const float* const scales[2] = {fp8_scales(down, tile_of(work, 0), part.units),
-                                        fp8_scales(down, tile_of(work, 1), part.units)};
-        multiply_item<P>(weights, deal, part, own_h, scales, sums, next);
-      }
-      const auto put = [&](int m, int r, int column, float sum) {
-        const int64_t n = (int64_t{2} * work.tile + m) * kTileRows + column;
-        if (at + r >= work.rows_end || n >= args.hidden) return;
-        y[routing.order[at + r] * args.hidden + n] = finish<P>(down, sum);
-      };
-      if (deal.whole) {
+  shared.of(0, 0, warp)[part.lane] = __uint_as_float(near);
+  if (walk.ended(pass)) return;
+  const auto h_of = [&](const Pass& of) {
+    const int entry = routing.order[min(of.row + part.lane / 4, of.rows_end - 1)];
+    return h + entry * padded(args.inner) + part.lane % 4 * 16;
+  };
+  const Bits16* own_h = h_of(pass);
+  weights.bring(own_h + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
+                shared.of(0, 0, warp) + part.lane);
+  int turn = 0;  // of the team
+  while (!walk.ended(pass)) {
+    Pass following = pass;
+    walk.advance(following);
+    const Bits16* following_h = walk.ended(following) ? own_h : h_of(following);
+    const MatrixView& down = routing.views[pass.slot].down;
+    const float* const scales[2] = {fp8_scales(down, tile_of(pass, 0), part.units),
+                                    fp8_scales(down, tile_of(pass, 1), part.units)};
+    float sums[2][4] = {};
+    multiply_item<P>(weights, walk.first(pass), walk.end(pass), part.cut.units, own_h,
+                     following_h + walk.first(following) * kUnitColumns, scales, sums, next);
+    const auto put = [&](int m, int r, int column, float sum) {
+      const int n = (2 * pass.tile + m) * kTileRows + column;
+      if (n >= args.hidden) return;
+      y[int64_t{routing.order[pass.row + r]} * args.hidden + n] = finish<P>(down, sum);
+    };
+    if (pass.whole) {
 #pragma unroll
-        for (int i = 0; i < 8; ++i) {
-          put(i / 4, row_of_sum(part.lane, i % 4), column_of_sum(part.lane, i % 4),
-              sums[i / 4][i % 4]);
+      for (int i = 0; i < 8; ++i) {
+        const int row = row_of_sum(part.lane, i % 4);
+        if (row < pass.rows()) {
+          put(i / 4, row, column_of_sum(part.lane, i % 4), sums[i / 4][i % 4]);
         }
-        continue;
       }
+    } else {
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
-        keep_sums<1>(one, part.lane, shared.of(turn, m, warp));
+        keep_sums<1>(one, part.lane, shared.of(turn % 2, m, warp));
       }
-      __syncthreads();
-      if (!real) continue;
-      for (int i = part.thread(); i < 2 * 8 * kTileRows; i += part.threads()) {
-        const int m = i / (8 * kTileRows);
-        const int in_tile = i % (8 * kTileRows);
-        put(m, in_tile / kTileRows, in_tile % kTileRows,
-            sum_slices<1>(shared.of(turn, m, first_warp), part.cut.slices, in_tile));
+      part.meet();
+      const int first_warp = part.in_block * part.cut.slices;
+      for (int i = part.thread(turn); i < pass.rows() * 2 * kTileRows; i += part.threads()) {
+        const int row = i / (2 * kTileRows);
+        const int m = i / kTileRows % 2;
+        put(m, row, i % kTileRows,
+            sum_slices<1>(shared.of(turn % 2, m, first_warp), part.cut.slices,
+                          row * kTileRows + i % kTileRows));
       }
+      ++turn;
     }
+    pass = following;
+    own_h = following_h;
   }
 }
 
 // As many blocks as there may be work for, or as the device holds.
-dim3 grid_of(unsigned held, int64_t most_slots, int64_t groups) {
-  const int64_t most = most_slots * groups;
-  return dim3(most < held ? static_cast<unsigned>(most) : held);
+unsigned grid_of(unsigned held, int64_t most_slots, int64_t groups) {
+  return static_cast<unsigned>(std::min<int64_t>(held, most_slots * groups));
+}
+
+// `rows` of the matrices, `columns` to multiply with.
+ExpertArgs args_of(const Routing& routing, int64_t inner, int64_t hidden, int64_t most_slots,
+                   int64_t top_k, unsigned grid, int64_t items, int64_t columns) {
+  return {.routing = routing,
+          .inner = static_cast<int>(inner),
+          .hidden = static_cast<int>(hidden),
+          .most_slots = static_cast<int>(most_slots),
+          .top_k = Divider(top_k),
+          .tiles = Divider(items),
+          .warps = Divider(int64_t{grid} * kWarps),
+          .teams = Divider(int64_t{grid} * slices_of(columns).tiles())};
 }
 
 template <Packing P>
-void start_gate(Stream stream, const ExpertArgs& args, int64_t most_slots, const Bits16* x,
-                Bits16* h) {
+void start_gate(Stream stream, int64_t inner, int64_t hidden, const Routing& routing, int top_k,
+                int64_t most_slots, const Bits16* x, Bits16* h) {
   const unsigned held = resident_blocks<expert_gate_kernel<P>>(kThreads, kStreamBytes<2>);
-  start(stream, expert_gate_kernel<P>,
-        grid_of(held, most_slots, blocks_of(args.inner, args.hidden)), kThreads, kStreamBytes<2>,
-        args, x, h);
+  const unsigned grid = grid_of(held, most_slots, blocks_of(inner, hidden));
+  start(stream, expert_gate_kernel<P>, dim3(grid), kThreads, kStreamBytes<2>,
+        args_of(routing, inner, hidden, most_slots, top_k, grid, tiles_of(inner), hidden), x, h);
 }
 
 template <Packing P>
-void start_down(Stream stream, const ExpertArgs& args, int64_t most_slots, const Bits16* h,
-                float* y) {
+void start_down(Stream stream, int64_t inner, int64_t hidden, const Routing& routing,
+                int64_t most_slots, const Bits16* h, float* y) {
   const unsigned held = resident_blocks<expert_down_kernel<P>>(kThreads, kStreamBytes<2>);
-  start(stream, expert_down_kernel<P>,
-        grid_of(held, most_slots, blocks_of(args.hidden, args.inner)), kThreads, kStreamBytes<2>,
-        args, h, y);
+  const unsigned grid = grid_of(held, most_slots, blocks_of(hidden, inner));
+  start(
+      stream, expert_down_kernel<P>, dim3(grid), kThreads, kStreamBytes<2>,
+      args_of(routing, inner, hidden, most_slots, 1, grid, ceil_divide(tiles_of(hidden), 2), inner),
+      h, y);
 }
 
 }  // namespace
@@ -315,26 +366,18 @@ void start_down(Stream stream, const ExpertArgs& args, int64_t most_slots, const
 void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                         const Routing& routing, int top_k, int64_t most_slots, const Bits16* x,
                         Bits16* h) {
-  const ExpertArgs args = {routing, inner, hidden, top_k};
-  if (packing == Packing::kBFloat16) {
-    start_gate<Packing::kBFloat16>(stream, args, most_slots, x, h);
-  } else if (packing == Packing::kFP8) {
-    start_gate<Packing::kFP8>(stream, args, most_slots, x, h);
-  } else {
-    start_gate<Packing::kNVFP4>(stream, args, most_slots, x, h);
-  }
+  const auto start_packed = packing == Packing::kBFloat16 ? start_gate<Packing::kBFloat16>
+                            : packing == Packing::kFP8    ? start_gate<Packing::kFP8>
+                                                          : start_gate<Packing::kNVFP4>;
+  start_packed(stream, inner, hidden, routing, top_k, most_slots, x, h);
 }
 
 void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                  const Routing& routing, int64_t most_slots, const Bits16* h, float* y) {
-  const ExpertArgs args = {routing, inner, hidden, 1};
-  if (packing == Packing::kBFloat16) {
-    start_down<Packing::kBFloat16>(stream, args, most_slots, h, y);
-  } else if (packing == Packing::kFP8) {
-    start_down<Packing::kFP8>(stream, args, most_slots, h, y);
-  } else {
-    start_down<Packing::kNVFP4>(stream, args, most_slots, h, y);
-  }
+  const auto start_packed = packing == Packing::kBFloat16 ? start_down<Packing::kBFloat16>
+                            : packing == Packing::kFP8    ? start_down<Packing::kFP8>
+                                                          : start_down<Packing::kNVFP4>;
+  start_packed(stream, inner, hidden, routing, most_slots, h, y);
 }
 
 }  // namespace lagoon::kernels::cuda

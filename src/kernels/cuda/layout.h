@@ -95,19 +95,25 @@ LAGOON_DEVICE constexpr int64_t code_word(const Place& p) {
   const int in_unit = (p.step * kLanes + p.lane) * 4 + p.upper * 2 + p.index / 8;
   return p.unit * 256 + in_unit;
 }
-LAGOON_DEVICE constexpr int sign_bit(int index) {
+// Where the bits of a code lie in its word: those of the magnitude, then the sign. Two codes whose
+// columns follow each other lie alike in the two halves of the word. Of eight codes, three pairs
+// have the shape that they have in a BF16 number, so that one shift brings all of a pair to its
+// place; the fourth has what bits are left, such that a multiplication does (code_pair()).
+LAGOON_DEVICE constexpr int code_bit(int index, int bit) {
   const int pair = index % 8 / 2;
-  return (pair == 0 ? 15 : pair == 1 ? 12 : pair == 2 ? 14 : 13) + index % 2 * 16;
-}
-LAGOON_DEVICE constexpr int magnitude_bit(int index) {
-  const int pair = index % 8 / 2;
-  return (pair == 0 ? 6 : pair == 1 ? 3 : pair == 2 ? 0 : 9) + index % 2 * 16;
+  const int half = index % 2 * 16;
+  if (pair == 3) return half + (bit == 0 ? 13 : bit == 1 ? 14 : bit == 2 ? 10 : 11);
+  return half + (bit == 3 ? 15 : 6 + bit) - 3 * pair;
 }
 LAGOON_DEVICE constexpr uint32_t spread_code(uint32_t code, int index) {
-  return (code >> 3 & 1) << sign_bit(index) | (code & 7) << magnitude_bit(index);
+  uint32_t word = 0;
+  for (int bit = 0; bit < 4; ++bit) word |= (code >> bit & 1) << code_bit(index, bit);
+  return word;
 }
 LAGOON_DEVICE constexpr uint32_t gather_code(uint32_t word, int index) {
-  return (word >> sign_bit(index) & 1) << 3 | (word >> magnitude_bit(index) & 7);
+  uint32_t code = 0;
+  for (int bit = 0; bit < 4; ++bit) code |= (word >> code_bit(index, bit) & 1) << bit;
+  return code;
 }
 LAGOON_DEVICE constexpr int64_t scale_offset(const Place& p) {
   const int in_unit = p.lane * 4 + p.step * 2 + p.upper;
@@ -131,21 +137,30 @@ LAGOON_DEVICE constexpr uint32_t encode_scale(uint32_t e4m3) {
 // Both BF16 halves of a word of codes: products 0 and 1 of a step take pairs 0..3 of the first word
 // of a row, products 2 and 3 those of the second. The numbers are code * 2^-126.
 LAGOON_DEVICE constexpr uint32_t code_pair(uint32_t word, int pair) {
+  constexpr uint32_t kMask = 0x81C081C0u;
   switch (pair) {
     case 0:
-      return word & 0x81C081C0u;
+      return word & kMask;
     case 1:
-      return word << 3 & 0x81C081C0u;
+      return word << 3 & kMask;
     case 2:
-      return (word << 6 & 0x01C001C0u) | (word << 1 & 0x80008000u);
+      return word << 6 & kMask;
     default:
-      return (word >> 3 & 0x01C001C0u) | (word << 2 & 0x80008000u);
+      // Bits 10, 11, 13 and 14 of a half become 3, 4, 6 and 7; moved by 0, 5 and 11 they meet no
+      // other, and the two low bits of the magnitude, its high bit and the sign are in their place.
+      return (word >> 7 & 0x00D800D8u) * 0x0821u & kMask;
   }
 }
 // code * scale * 2^-7 is code_pair * scale_pair; the rest is a factor of the sum.
 inline constexpr float kCodeFactor = 128;
 LAGOON_DEVICE constexpr uint32_t scale_pair(uint32_t byte) {
   return byte * 0x00100010u + kScaleBase * 0x00010001u;
+}
+
+// The factors of row g, or g + 8, in both steps of a unit, from the four bytes of a lane: BF16,
+// that of the first step in the lower half.
+LAGOON_DEVICE constexpr uint32_t unit_scales(uint32_t bytes, int upper) {
+  return ((upper == 0 ? bytes << 4 : bytes >> 4) & 0x0FF00FF0u) + kScaleBase * 0x00010001u;
 }
 
 // Two BF16 numbers of a word of FP8 codes: code * 2^-120, columns 0 and 1, or 2 and 3.

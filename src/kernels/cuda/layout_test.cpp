@@ -45,9 +45,7 @@ TEST(Layout, PlacesFillTheUnits) {
     for (int64_t column = 0; column < padded(kColumns); ++column) {
       const Place place = place_of(row, column, units);
       scales.insert(scale_offset(place));
-      bits.insert(code_word(place) * 32 + sign_bit(place.index));
-      for (int i = 0; i < 3; ++i)
-        bits.insert(code_word(place) * 32 + magnitude_bit(place.index) + i);
+      for (int i = 0; i < 4; ++i) bits.insert(code_word(place) * 32 + code_bit(place.index, i));
     }
   }
   EXPECT_EQ(static_cast<int64_t>(scales.size()), tiles_of(kRows) * units * kUnitScaleBytes);
@@ -93,6 +91,40 @@ TEST(Layout, DecodesEveryCodeWithEveryScale) {
             EXPECT_EQ(half(code_pair(word, other / 2), other % 2), 0);
           }
         }
+      }
+    }
+  }
+}
+
+// Eight codes together are what each is alone.
+TEST(Layout, CodesOfAWordDoNotMeet) {
+  uint32_t random = 1;
+  for (int trial = 0; trial < 10000; ++trial) {
+    uint32_t codes[8];
+    uint32_t word = 0;
+    for (int index = 0; index < 8; ++index) {
+      random = random * 1664525 + 1013904223;
+      codes[index] = trial == 0 ? 15 : random >> 28;
+      word |= spread_code(codes[index], index);
+    }
+    for (int pair = 0; pair < 4; ++pair) {
+      const uint32_t alone = code_pair(spread_code(codes[2 * pair], 2 * pair), pair) |
+                             code_pair(spread_code(codes[2 * pair + 1], 2 * pair + 1), pair);
+      ASSERT_EQ(code_pair(word, pair), alone);
+    }
+  }
+}
+
+TEST(Layout, ScalesOfAUnit) {
+  const Place first = {.lane = 0, .step = 0, .upper = 0};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    for (int step = 0; step < 2; ++step) {
+      for (int upper = 0; upper < 2; ++upper) {
+        const Place place = {.lane = 0, .step = step, .upper = upper};
+        const auto at = scale_offset(place) - scale_offset(first);
+        const uint32_t others = 0xA5C30F96u & ~(0xffu << (8 * at));
+        EXPECT_EQ(unit_scales(byte << (8 * at) | others, upper) >> (16 * step) & 0xffff,
+                  scale_pair(byte) & 0xffff);
       }
     }
   }

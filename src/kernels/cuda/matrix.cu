@@ -33,7 +33,7 @@ struct Unit {
     } else if constexpr (P == Packing::kFP8) {
       fp8_fragment(loads[step * 2 + j / 2], j % 2 == 1, a);
     } else {
-      nvfp4_fragment(loads[step], scale >> (step * 16), j, a);
+      nvfp4_fragment(loads[step], scale, step, j, a);
     }
   }
 };

@@ -16,18 +16,21 @@ inline constexpr int kThreads = kWarps * kLanes;
 
 // Shared memory of a warp for weights that are on their way. On a GPU with 99 KiB for a block, one
 // block fits; that is four times what its memory needs to be busy.
-inline constexpr int kRingBytes = 9216;
+inline constexpr int kRingBytes = 10240;
 
 struct Slices {
   int slices = 1;  // of a tile: a power of two up to kWarps
   int units = 1;   // of a slice; the last may have fewer, or none
-  LAGOON_DEVICE constexpr int tiles() const { return kWarps / slices; }  // of a block
+  int log_slices = 0;
+  LAGOON_DEVICE constexpr int tiles() const { return kWarps >> log_slices; }  // of a block
 };
-// At least three units each where there are that many: their loads are on the way together.
+// At least three units each where there are that many: their loads are on the way together. Every
+// warp asks this before all else, so there is no division in it.
 LAGOON_DEVICE constexpr Slices slices_of(int64_t columns) {
   const int units = static_cast<int>(units_of(columns));
-  const int slices = units >= 24 ? 8 : units >= 12 ? 4 : units >= 6 ? 2 : 1;
-  return {slices, static_cast<int>(ceil_divide(units, slices))};
+  const int log_slices = units >= 24 ? 3 : units >= 12 ? 2 : units >= 6 ? 1 : 0;
+  const int slices = 1 << log_slices;
+  return {slices, (units + slices - 1) >> log_slices, log_slices};
 }
 
 // Blocks of kWarps warps for all tiles of a matrix.

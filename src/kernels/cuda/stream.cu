@@ -16,46 +16,42 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
   const int blocks = args.blocks();
   const Part part(args.products[0].matrix.columns);
   const int warp = threadIdx.x / kLanes;
+  const int units = part.end - part.first;
   int opened = first;
   auto next = [&](typename Weights::Source& source) {
-    for (; opened < blocks && source.stages == 0; opened += grid) {
+    for (; opened < blocks && source.units == 0; opened += grid) {
       const MatrixView& m = args.of(opened).matrix;
-      const int64_t tile = args.tiles_before(opened, part.cut.tiles()) + part.in_block;
-      if (tile >= tiles_of(m.rows)) continue;
-      source.set(0, m, tile, part);
-      source.stages = (part.end - part.first) * Weights::kPerUnit;
+      const int tile = args.tiles_before(opened, part.cut.tiles()) + part.in_block;
+      if (tile >= static_cast<int>(tiles_of(m.rows))) continue;
+      source.set(0, m, tile * part.units + part.first);
+      source.units = units;
     }
   };
-  Weights weights(shared.ring, part.lane);
+  Weights weights(shared.ring);
   let_others_start();
   weights.fill(next);
   wait_for_others();
-  const int64_t row = part.lane / 4;
-  const Bits16* x =
-      row < args.rows ? args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16
-                      : nullptr;
+  // Rows that are not there are multiplied like the last one, and left.
+  const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
+  const Bits16* x = args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16;
+  const Bits16* first_x = x + part.first * kUnitColumns;
+  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
   int turn = 0;
-  for (int block = first; block < blocks; block += grid, turn ^= 1) {
+  for (int block = first; block < blocks; block += grid, ++turn) {
     const Product& product = args.of(block);
     const MatrixView& m = product.matrix;
-    const int64_t tile = args.tiles_before(block, part.cut.tiles()) + part.in_block;
-    const bool real = tile < tiles_of(m.rows);
+    const int tile = args.tiles_before(block, part.cut.tiles()) + part.in_block;
+    if (tile >= static_cast<int>(tiles_of(m.rows))) continue;
     float sums[1][4] = {};
-    if (real) {
-      float own[1][4] = {};
-      const float* const scales[1] = {fp8_scales(m, tile, part.units)};
-      const int stages = (part.end - part.first) * Weights::kPerUnit;
-      for (int stage = 0; stage < stages; ++stage) {
-        weights.multiply(part.first, stage, x, scales, own, sums, next);
-      }
-    }
-    keep_sums<1>(sums, part.lane, shared.of(turn, 0, warp));
-    __syncthreads();
-    if (!real) continue;
-    const float* slices = shared.of(turn, 0, part.in_block * part.cut.slices);
-    for (int i = part.thread(); i < 8 * kTileRows; i += part.threads()) {
-      const int64_t n = tile * kTileRows + i % kTileRows;
-      if (i / kTileRows >= args.rows || n >= m.rows) continue;
+    const float* const scales[1] = {fp8_scales(m, tile, part.units)};
+    weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
+    keep_sums<1>(sums, part.lane, shared.of(turn % 2, 0, warp));
+    part.meet();
+    const float* slices = shared.of(turn % 2, 0, part.in_block * part.cut.slices);
+    for (int i = part.thread(turn); i < static_cast<int>(args.rows) * kTileRows;
+         i += part.threads()) {
+      const int n = tile * kTileRows + i % kTileRows;
+      if (n >= m.rows) continue;
       put_product(product, i / kTileRows, n,
                   finish<P>(m, sum_slices<1>(slices, part.cut.slices, i)));
     }
@@ -87,47 +83,44 @@ __device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, 
   const MatrixView& up = args.up;
   const Part part(gate.columns);
   const int warp = threadIdx.x / kLanes;
+  const int units = part.end - part.first;
+  const int tiles = static_cast<int>(tiles_of(gate.rows));
   int opened = first;
   auto next = [&](typename Weights::Source& source) {
-    for (; opened < args.blocks && source.stages == 0; opened += grid) {
-      const int64_t tile = opened * int64_t{part.cut.tiles()} + part.in_block;
-      if (tile >= tiles_of(gate.rows)) continue;
-      source.set(0, gate, tile, part);
-      source.set(1, up, tile, part);
-      source.stages = (part.end - part.first) * Weights::kPerUnit;
+    for (; opened < args.blocks && source.units == 0; opened += grid) {
+      const int tile = opened * part.cut.tiles() + part.in_block;
+      if (tile >= tiles) continue;
+      source.set(0, gate, tile * part.units + part.first);
+      source.set(1, up, tile * part.units + part.first);
+      source.units = units;
     }
   };
-  Weights weights(shared.ring, part.lane);
+  Weights weights(shared.ring);
   let_others_start();
   weights.fill(next);
   wait_for_others();
-  const int64_t row = part.lane / 4;
-  const Bits16* own_x =
-      row < args.rows ? args.x + row * padded(gate.columns) + part.lane % 4 * 16 : nullptr;
+  // Rows that are not there are multiplied like the last one, and left.
+  const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
+  const Bits16* own_x = args.x + row * padded(gate.columns) + part.lane % 4 * 16;
+  const Bits16* first_x = own_x + part.first * kUnitColumns;
+  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
   int turn = 0;
-  for (int block = first; block < args.blocks; block += grid, turn ^= 1) {
-    const int64_t tile = block * int64_t{part.cut.tiles()} + part.in_block;
-    const bool real = tile < tiles_of(gate.rows);
+  for (int block = first; block < args.blocks; block += grid, ++turn) {
+    const int tile = block * part.cut.tiles() + part.in_block;
+    if (tile >= tiles) continue;
     float sums[2][4] = {};
-    if (real) {
-      float own[2][4] = {};
-      const float* const scales[2] = {fp8_scales(gate, tile, part.units),
-                                      fp8_scales(up, tile, part.units)};
-      const int stages = (part.end - part.first) * Weights::kPerUnit;
-      for (int stage = 0; stage < stages; ++stage) {
-        weights.multiply(part.first, stage, own_x, scales, own, sums, next);
-      }
-    }
+    const float* const scales[2] = {fp8_scales(gate, tile, part.units),
+                                    fp8_scales(up, tile, part.units)};
+    weights.multiply(part.first, part.end, own_x, first_x, scales, sums, next);
     for (int m = 0; m < 2; ++m) {
       const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
-      keep_sums<1>(one, part.lane, shared.of(turn, m, warp));
+      keep_sums<1>(one, part.lane, shared.of(turn % 2, m, warp));
     }
-    __syncthreads();
-    if (!real) continue;
+    part.meet();
     const int first_warp = part.in_block * part.cut.slices;
     put_gated<P>(
-        gate, up, tile, part, shared.of(turn, 0, first_warp), shared.of(turn, 1, first_warp),
-        [&](int r) { return r < args.rows ? r : -1; }, args.h);
+        gate, up, tile, part, turn, shared.of(turn % 2, 0, first_warp),
+        shared.of(turn % 2, 1, first_warp), static_cast<int>(args.rows), [](int r) { return r; }, args.h);
   }
 }
 

@@ -26,34 +26,55 @@ __device__ inline void fp8_fragment(const uint4& v, bool second, Fragment& a) {
   a[2] = multiply_pairs(fp8_pair(g, 1), kFP8Factor);
   a[3] = multiply_pairs(fp8_pair(upper, 1), kFP8Factor);
 }
-// Product j of a step; `scales` are its two bytes.
-__device__ inline void nvfp4_fragment(const uint4& v, uint32_t scales, int j, Fragment& a) {
+// Product j of a step; `scales` are the four bytes of the unit.
+__device__ inline void nvfp4_fragment(const uint4& v, uint32_t scales, int step, int j,
+                                      Fragment& a) {
   const uint32_t g = j / 2 == 0 ? v.x : v.y;
   const uint32_t upper = j / 2 == 0 ? v.z : v.w;
-  const uint32_t g_scale = scale_pair(scales & 0xff);
-  const uint32_t upper_scale = scale_pair(scales >> 8 & 0xff);
-  a[0] = multiply_pairs(code_pair(g, j % 2 * 2), g_scale);
-  a[1] = multiply_pairs(code_pair(upper, j % 2 * 2), upper_scale);
-  a[2] = multiply_pairs(code_pair(g, j % 2 * 2 + 1), g_scale);
-  a[3] = multiply_pairs(code_pair(upper, j % 2 * 2 + 1), upper_scale);
+  const uint32_t g_scales = unit_scales(scales, 0);
+  const uint32_t upper_scales = unit_scales(scales, 1);
+  a[0] = multiply_by_one(code_pair(g, j % 2 * 2), g_scales, step == 1);
+  a[1] = multiply_by_one(code_pair(upper, j % 2 * 2), upper_scales, step == 1);
+  a[2] = multiply_by_one(code_pair(g, j % 2 * 2 + 1), g_scales, step == 1);
+  a[3] = multiply_by_one(code_pair(upper, j % 2 * 2 + 1), upper_scales, step == 1);
 }
 
-// Which part of which tile a warp of a block has.
+// Which part of which tile a warp of a block has. The warps that share a tile are a team.
 struct Part {
   Slices cut;
   int units, lane, slice, in_block, first, end;
-  __device__ explicit Part(int64_t columns) : cut(slices_of(columns)) {
-    const int warp = threadIdx.x / kLanes;
+  __device__ explicit Part(int columns) : cut(slices_of(columns)) {
+    const int warp = static_cast<int>(threadIdx.x) / kLanes;
     units = static_cast<int>(units_of(columns));
-    lane = threadIdx.x % kLanes;
-    slice = warp % cut.slices;
-    in_block = warp / cut.slices;
-    first = min(slice * cut.units, units);
-    end = min(first + cut.units, units);
+    lane = static_cast<int>(threadIdx.x) % kLanes;
+    slice = warp & (cut.slices - 1);
+    in_block = warp >> cut.log_slices;
+    const int begin = slice * cut.units;
+    first = begin < units ? begin : 0;  // none: of no column, so that x may be read there
+    end = begin < units ? min(begin + cut.units, units) : 0;
   }
-  // Threads that share a tile.
+  // Threads of a team, and which of them this is.
   __device__ int threads() const { return cut.slices * kLanes; }
   __device__ int thread() const { return slice * kLanes + lane; }
+  // The same in another order every time, so that it is not always the same warps that have the
+  // few outputs of one row.
+  __device__ int thread(int turn) const { return (thread() + turn * kLanes) & (threads() - 1); }
+  // Where the team's warps wait for each other. Barriers by number: a block whose code does not say
+  // which it uses is given all sixteen.
+  __device__ void meet() const {
+    static_assert(kWarps == 8);
+    if (cut.slices == 1) {
+      __syncwarp();
+    } else if (in_block == 0) {
+      asm volatile("bar.sync 1, %0;" ::"r"(threads()) : "memory");
+    } else if (in_block == 1) {
+      asm volatile("bar.sync 2, %0;" ::"r"(threads()) : "memory");
+    } else if (in_block == 2) {
+      asm volatile("bar.sync 3, %0;" ::"r"(threads()) : "memory");
+    } else {
+      asm volatile("bar.sync 4, %0;" ::"r"(threads()) : "memory");
+    }
+  }
 };
 
 // Sums of one tile for 8 N rows: [8 N rows][16]. A row and its tile's row.
@@ -87,32 +108,35 @@ __device__ inline float swiglu(float gate, float up) {
   return __fmul_rn(__fdiv_rn(gate, __fadd_rn(1.0f, expf(-gate))), up);
 }
 
-// Writes h of a tile for eight rows from the sums of its slices: row_of(r) is the row of h that row
-// r is, -1: none. Columns of h are padded(gate.rows).
+// The last tile writes what is behind the columns of h.
+template <typename RowOf>
+__device__ void zero_behind(int columns, int tile, int rows, int thread, int threads, RowOf row_of,
+                            Bits16* h) {
+  if (tile != static_cast<int>(tiles_of(columns)) - 1) return;
+  const int64_t stride = padded(columns);
+  for (int r = 0; r < rows; ++r) {
+    const int64_t row = row_of(r);
+    for (int64_t n = (int64_t{tile} + 1) * kTileRows + thread; n < stride; n += threads) {
+      h[row * stride + n] = 0;
+    }
+  }
+}
+
+// Writes h of a tile for up to eight rows from the sums of its slices: row_of(r) is the row of h
+// that row r is. Columns of h are padded(gate.rows). `turn`: Part::thread().
 template <Packing P, typename RowOf>
-__device__ void put_gated(const MatrixView& gate, const MatrixView& up, int64_t tile,
-                          const Part& part, const float* gate_slices, const float* up_slices,
+__device__ void put_gated(const MatrixView& gate, const MatrixView& up, int tile, const Part& part,
+                          int turn, const float* gate_slices, const float* up_slices, int rows,
                           RowOf row_of, Bits16* h) {
   const int64_t stride = padded(gate.rows);
-  for (int i = part.thread(); i < 8 * kTileRows; i += part.threads()) {
+  for (int i = part.thread(turn); i < rows * kTileRows; i += part.threads()) {
     const int64_t row = row_of(i / kTileRows);
-    const int64_t n = tile * kTileRows + i % kTileRows;
-    if (row < 0) continue;
+    const int n = tile * kTileRows + i % kTileRows;
     const float g = finish<P>(gate, sum_slices<1>(gate_slices, part.cut.slices, i));
     const float u = finish<P>(up, sum_slices<1>(up_slices, part.cut.slices, i));
     h[row * stride + n] = static_cast<Bits16>(n < gate.rows ? to_bits(swiglu(g, u)) : 0);
   }
-  // The last tile writes what is behind the columns.
-  if (tile == tiles_of(gate.rows) - 1) {
-    const int64_t first = tiles_of(gate.rows) * kTileRows;
-    for (int r = 0; r < 8; ++r) {
-      const int64_t row = row_of(r);
-      if (row < 0) continue;
-      for (int64_t n = first + part.thread(); n < stride; n += part.threads()) {
-        h[row * stride + n] = 0;
-      }
-    }
-  }
+  zero_behind(gate.rows, tile, rows, part.thread(), part.threads(), row_of, h);
 }
 
 // Products of the same rows in one launch: blocks of each in turn.
@@ -137,9 +161,9 @@ struct Products {
   }
   __device__ const Product& of(int block) const { return products[index_of(block)]; }
   // The first tile of a block, in its own product.
-  __device__ int64_t tiles_before(int block, int tiles_of_block) const {
+  __device__ int tiles_before(int block, int tiles_of_block) const {
     const int p = index_of(block);
-    return int64_t{block - (p == 0 ? 0 : block_ends[p - 1])} * tiles_of_block;
+    return (block - (p == 0 ? 0 : block_ends[p - 1])) * tiles_of_block;
   }
 };
 
@@ -156,154 +180,180 @@ void multiply_few(Stream stream, Packing packing, const Products& products);
 // Weights of M matrices (or tiles) that a warp multiplies the same columns of x with, in a ring in
 // shared memory that asynchronous copies fill ahead. A lane reads what it copied itself, so that no
 // barrier is needed. A stage is 1,024 bytes of values of each matrix: a quarter of a unit of BF16,
-// half a unit of FP8, a unit of NVFP4 with its scales.
+// half a unit of FP8, a unit of NVFP4 with its scales. The lane's columns of x are in registers,
+// and each is replaced by that of the unit after as soon as it is done with: the second-level
+// cache, or another warp that fills the first, has the time of a unit to bring it.
 template <Packing P, int M>
 class WeightStream {
  public:
-  static constexpr int kStages = 8 / M;
   static constexpr int kValueBytes = 1024;
-  static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 128 : 0;
-  static constexpr int kStageBytes = M * (kValueBytes + kScaleBytes);
+  // Of all matrices: 16 bytes a lane, so that one address does for values and scales.
+  static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 512 : 0;
+  static constexpr int kStageBytes = M * kValueBytes + kScaleBytes;
+  static constexpr int kStages = P == Packing::kNVFP4 && M == 1 ? 6 : 8 / M;
   static constexpr int kPerUnit = static_cast<int>(unit_bytes(P) / kValueBytes);
   static_assert(kStages * kStageBytes <= kRingBytes);
 
-  // Where the lane's part of the stages of a slice lies: of its first unit.
+  // Where the lane's part of units that follow each other lies: of the first.
   struct Source {
     const uint8_t* values[M];
     const uint8_t* scales[M];
-    int stages = 0;  // left
-    __device__ void set(int m, const MatrixView& matrix, int64_t tile, const Part& part) {
-      set(m, matrix, tile, part, part.first);
-    }
-    __device__ void set(int m, const MatrixView& matrix, int64_t tile, const Part& part,
-                        int first_unit) {
-      const int64_t at = tile * part.units + first_unit;
-      values[m] = matrix.values + at * unit_bytes(P) + part.lane * 16;
+    int units = 0;  // left
+    // `unit`: the first, among all of the matrix.
+    __device__ void set(int m, const MatrixView& matrix, int unit) {
+      const int lane = static_cast<int>(threadIdx.x) % kLanes;
+      values[m] = matrix.values + lane * 16 + static_cast<uint64_t>(unit) * unit_bytes(P);
       if constexpr (P == Packing::kNVFP4) {
-        scales[m] = matrix.scales + at * kUnitScaleBytes + part.lane * 4;
+        scales[m] = matrix.scales + lane * 4 + static_cast<uint64_t>(unit) * kUnitScaleBytes;
       }
     }
   };
 
   // `ring`: kRingBytes of this warp.
-  __device__ WeightStream(uint8_t* ring, int lane)
-      : ring_(static_cast<uint32_t>(__cvta_generic_to_shared(ring))), lane_(lane) {}
+  __device__ explicit WeightStream(uint8_t* ring)
+      : ring_(static_cast<uint32_t>(__cvta_generic_to_shared(ring)) + threadIdx.x % kLanes * 16),
+        full_(ring_),
+        free_(ring_ + (kStages - 1) * kStageBytes) {}
 
-  // Starts the copy of the next stage: of the source in hand or, behind its end, of that which
-  // next(source) opens. Where that leaves no stages, nothing is copied.
+  // Starts the copies of all stages but one. next(source) opens the first units, and whenever those
+  // in hand are all under way the next; where it leaves no units, nothing is copied.
   template <typename Next>
-  __device__ void feed(Next& next) {
-    if (source_.stages == 0) next(source_);
-    if (source_.stages > 0) {
-      const uint32_t to = ring_ + fed_ % kStages * kStageBytes;
+  __device__ __forceinline__ void fill(Next& next) {
 #pragma unroll
-      for (int m = 0; m < M; ++m) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          copy_async<16>(to + m * kValueBytes + i * 512 + lane_ * 16, source_.values[m] + i * 512,
-                         policy_);
-        }
-        source_.values[m] += kValueBytes;
-        if constexpr (P == Packing::kNVFP4) {
-          copy_async<4>(to + M * kValueBytes + m * kScaleBytes + lane_ * 4, source_.scales[m],
-                        policy_);
-          source_.scales[m] += kScaleBytes;
-        }
-      }
-      --source_.stages;
-      ++fed_;
-    }
-    commit_copies();
-  }
-  template <typename Next>
-  __device__ void fill(Next& next) {
-    for (int i = 0; i < kStages - 1; ++i) feed(next);
+    for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
   }
 
-  // Stage `stage` of a slice that starts at unit `first` of the columns: sums += weights times x,
-  // the lane's columns of its row, or null where there is no such row. Then feeds the ring. `own`
-  // is the sum of a unit of FP8 before its scale; `scales8` the scales of FP8 matrices' tiles.
+  // x of the first of `units` units: the lane's columns of its row. Some of the others are brought
+  // to the first-level cache at the same time, or each would be waited for when it is met; `spare`
+  // of the lane is written, since what is loaded has to be put somewhere.
+  __device__ __forceinline__ void bring(const Bits16* x, int units, float* spare) {
+    constexpr int kNear = 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x_[i] = columns(x, i);
+    uint32_t near = 0;
+#pragma unroll
+    for (int i = 2; i < 2 * kNear; ++i) {
+      if (i < 2 * units) near += *reinterpret_cast<const uint32_t*>(x + i * kStepColumns);
+    }
+    *spare = __uint_as_float(near);
+  }
+
+  // sums += a unit of weights times x, then x of the unit that comes after, at `ahead`. Feeds the
+  // ring. `scales8` is the scale of FP8 matrices.
   template <typename Next>
-  __device__ void multiply(int first, int stage, const Bits16* x, const float* const (&scales8)[M],
-                           float (&own)[M][4], float (&sums)[M][4], Next& next) {
-    wait_for_copies<kStages - 2>();
-    const uint32_t from = ring_ + taken_++ % kStages * kStageBytes + lane_ * 16;
-    const int unit = first + stage / kPerUnit;
-    const int part = stage % kPerUnit;
-    uint4 v[M][2];
+  __device__ __forceinline__ void multiply(const float* const (&scales8)[M], const Bits16* ahead,
+                                           float (&sums)[M][4], Next& next) {
+    float own[M][4] = {};  // FP8: before the scale
+    float scale[M] = {};
+    if constexpr (P == Packing::kFP8) {
 #pragma unroll
-    for (int m = 0; m < M; ++m) {
-      v[m][0] = load_shared(from + m * kValueBytes);
-      v[m][1] = load_shared(from + m * kValueBytes + 512);
+      for (int m = 0; m < M; ++m) scale[m] = __ldg(scales8[m]);
     }
-    if constexpr (P == Packing::kBFloat16) {
-      const uint4 b = columns(x, unit, part / 2, part % 2);
+#pragma unroll
+    for (int stage = 0; stage < kPerUnit; ++stage) {
+      wait_for_copies<kStages - 2>();
+      multiply_stage(stage, ahead, P == Packing::kFP8 ? own : sums, next);
+    }
+    if constexpr (P == Packing::kFP8) {
 #pragma unroll
       for (int m = 0; m < M; ++m) {
-        Fragment a;
-        bf16_fragment(v[m][0], a);
-        mma(sums[m], a[0], a[1], a[2], a[3], b.x, b.y);
-        bf16_fragment(v[m][1], a);
-        mma(sums[m], a[0], a[1], a[2], a[3], b.z, b.w);
-      }
-    } else if constexpr (P == Packing::kFP8) {
-      const uint4 b[2] = {columns(x, unit, part, 0), columns(x, unit, part, 1)};
 #pragma unroll
-      for (int m = 0; m < M; ++m) {
-        if (part == 0) own[m][0] = own[m][1] = own[m][2] = own[m][3] = 0;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          Fragment a;
-          fp8_fragment(v[m][j / 2], j % 2 == 1, a);
-          mma(own[m], a[0], a[1], a[2], a[3], j % 2 == 0 ? b[j / 2].x : b[j / 2].z,
-              j % 2 == 0 ? b[j / 2].y : b[j / 2].w);
-        }
-        if (part == 1) {
-          const float scale = __ldg(scales8[m] + unit);
-#pragma unroll
-          for (int i = 0; i < 4; ++i) sums[m][i] = fmaf(own[m][i], scale, sums[m][i]);
-        }
-      }
-    } else {
-      uint32_t scale[M];
-#pragma unroll
-      for (int m = 0; m < M; ++m) {
-        scale[m] = load_shared_word(from + M * kValueBytes + m * kScaleBytes - lane_ * 12);
-      }
-#pragma unroll
-      for (int step = 0; step < 2; ++step) {
-        const uint4 b[2] = {columns(x, unit, step, 0), columns(x, unit, step, 1)};
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-#pragma unroll
-          for (int m = 0; m < M; ++m) {
-            Fragment a;
-            nvfp4_fragment(v[m][step], scale[m] >> (step * 16), j, a);
-            mma(sums[m], a[0], a[1], a[2], a[3], j % 2 == 0 ? b[j / 2].x : b[j / 2].z,
-                j % 2 == 0 ? b[j / 2].y : b[j / 2].w);
-          }
-        }
+        for (int i = 0; i < 4; ++i) sums[m][i] = fmaf(own[m][i], scale[m], sums[m][i]);
       }
     }
-    feed(next);
+  }
+
+  // The same for units [first, end) of the columns. x: of the first column; `scales8`: of the
+  // first unit; `ahead`: what x follows the last one's.
+  template <typename Next>
+  __device__ __forceinline__ void multiply(int first, int end, const Bits16* x, const Bits16* ahead,
+                                           const float* const (&scales8)[M], float (&sums)[M][4],
+                                           Next& next) {
+#pragma unroll 1
+    for (int unit = first; unit < end; ++unit) {
+      const float* scales[M];
+#pragma unroll
+      for (int m = 0; m < M; ++m) scales[m] = scales8[m] + unit;
+      multiply(scales, unit + 1 < end ? x + (unit + 1) * kUnitColumns : ahead, sums, next);
+    }
   }
 
  private:
-  __device__ static uint4 columns(const Bits16* x, int unit, int step, int half) {
-    if (x == nullptr) return make_uint4(0, 0, 0, 0);
-    return *reinterpret_cast<const uint4*>(x + unit * kUnitColumns + step * kStepColumns +
-                                           half * 8);
+  // Fills the place `to`; stages are counted from the first.
+  template <typename Next>
+  __device__ __forceinline__ void feed(uint32_t to, int stage, Next& next) {
+    if (stage % kPerUnit == 0 && source_.units == 0) {
+      next(source_);
+      at_ = 0;
+    }
+    if (source_.units > 0) {
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        const uint8_t* from = source_.values[m] + at_;
+        copy_async<16>(to + m * kValueBytes, from, policy_);
+        copy_async<16>(to + m * kValueBytes + 512, from + 512, policy_);
+        if constexpr (P == Packing::kNVFP4) {
+          copy_async<4>(to + M * kValueBytes + m * 4,
+                        source_.scales[m] + at_ / (kValueBytes / kUnitScaleBytes), policy_);
+        }
+      }
+      at_ += kValueBytes;
+      if (stage % kPerUnit == kPerUnit - 1) --source_.units;
+    }
+    commit_copies();
   }
 
-  uint32_t ring_;
-  int lane_;
-  uint32_t fed_ = 0, taken_ = 0;
+  template <typename Next>
+  __device__ __forceinline__ void multiply_stage(int stage, const Bits16* ahead,
+                                                 float (&sums)[M][4], Next& next) {
+    uint4 v[M][2];
+    uint32_t scale[M] = {};
+#pragma unroll
+    for (int m = 0; m < M; ++m) {
+      v[m][0] = load_shared(full_ + m * kValueBytes);
+      v[m][1] = load_shared(full_ + m * kValueBytes + 512);
+    }
+    if constexpr (P == Packing::kNVFP4) load_shared_words(full_ + M * kValueBytes, scale);
+    // What was read in the stage before is free.
+    feed(free_, stage + kStages - 1, next);
+    free_ = full_;
+    full_ = full_ == ring_ + (kStages - 1) * kStageBytes ? ring_ : full_ + kStageBytes;
+    // Products of a stage: two of BF16, a step's four of FP8, two steps' of NVFP4.
+    constexpr int kProducts = 8 / kPerUnit;
+#pragma unroll
+    for (int i = 0; i < kProducts; ++i) {
+      const int product = stage * kProducts + i;  // of the unit
+      const uint4& b = x_[product / 2];
+#pragma unroll
+      for (int m = 0; m < M; ++m) {
+        Fragment a;
+        if constexpr (P == Packing::kBFloat16) {
+          bf16_fragment(v[m][i], a);
+        } else if constexpr (P == Packing::kFP8) {
+          fp8_fragment(v[m][i / 2], i % 2 == 1, a);
+        } else {
+          nvfp4_fragment(v[m][i / 4], scale[m], i / 4, i % 4, a);
+        }
+        mma(sums[m], a[0], a[1], a[2], a[3], product % 2 == 0 ? b.x : b.z,
+            product % 2 == 0 ? b.y : b.w);
+      }
+      if (i % 2 == 1) x_[product / 2] = columns(ahead, product / 2);
+    }
+  }
+
+  __device__ static uint4 columns(const Bits16* x, int quarter) {
+    return *reinterpret_cast<const uint4*>(x + quarter / 2 * kStepColumns + quarter % 2 * 8);
+  }
+
+  uint32_t ring_, full_, free_;  // of the lane
+  uint32_t at_ = 0;              // in the values of the source
   Source source_;
+  uint4 x_[4];
   uint64_t policy_ = read_once_policy();
 };
 
 // The FP8 scales of a tile of a matrix, one for each unit.
-__device__ inline const float* fp8_scales(const MatrixView& m, int64_t tile, int units) {
+__device__ inline const float* fp8_scales(const MatrixView& m, int tile, int units) {
   return reinterpret_cast<const float*>(m.scales) + tile / 8 * units;
 }
 
