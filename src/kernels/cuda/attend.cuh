@@ -99,9 +99,19 @@ template <bool kUpper>
 __device__ inline uint32_t decode_half(uint32_t codes) {
   uint32_t pair;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
-      : "=r"(pair)
-      : "h"(static_cast<uint16_t>(kUpper ? codes >> 16 : codes)));
+  if constexpr (kUpper) {
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, high;}"
+        : "=r"(pair)
+        : "r"(codes));
+  } else {
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;}"
+        : "=r"(pair)
+        : "r"(codes));
+  }
 #else
   // The codes in the upper bytes of the halves, times 2^8.
   const uint32_t spread = __byte_perm(codes, 0, kUpper ? 0x3424 : 0x1404);
