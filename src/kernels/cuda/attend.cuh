@@ -285,17 +285,27 @@ __device__ inline int query_word(int query, int dim) {
   return ((query / kSet * (D / 16) + pair / 2) * kLanes + lane) * 2 + pair % 2;
 }
 
-// Sixteen lanes bring a query there: `from` null is one that is not there. Returns what a score
-// has to be multiplied by.
-template <int D, bool kFP8>
-__device__ inline float store_query(uint32_t* queries, int query, const Bits16* from) {
-  constexpr int kPairs = D / 32 < 1 ? 1 : D / 32;
-  const int first = static_cast<int>(threadIdx.x % 16) * kPairs;
+// What one of sixteen lanes has of a query.
+template <int D>
+struct QueryPart {
+  static constexpr int kPairs = D / 32 < 1 ? 1 : D / 32;
   uint32_t pairs[kPairs] = {};
-  if (from != nullptr && first < D / 2) {
+
+  static __device__ int first() { return static_cast<int>(threadIdx.x % 16) * kPairs; }
+  // `from` null: one that is not there.
+  __device__ void load(const Bits16* from) {
+    if (from == nullptr || first() >= D / 2) return;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) pairs[i] = reinterpret_cast<const uint32_t*>(from)[first + i];
+    for (int i = 0; i < kPairs; ++i) {
+      pairs[i] = reinterpret_cast<const uint32_t*>(from)[first() + i];
+    }
   }
+};
+
+// Sixteen lanes bring a query there. Returns what a score has to be multiplied by.
+template <int D, bool kFP8>
+__device__ inline float store_query(uint32_t* queries, int query, QueryPart<D> part) {
+  auto& pairs = part.pairs;
   float inverse = 1;
   if constexpr (kFP8) {
     uint32_t largest = 0;
@@ -315,10 +325,10 @@ __device__ inline float store_query(uint32_t* queries, int query, const Bits16* 
       pair = pair_of<true>(from_bits(pair & 0xffff) * factor, from_bits(pair >> 16) * factor);
     }
   }
-  if (first < D / 2) {
+  if (part.first() < D / 2) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      queries[query_word<D, kFP8>(query, 2 * (first + i))] = pairs[i];
+    for (int i = 0; i < part.kPairs; ++i) {
+      queries[query_word<D, kFP8>(query, 2 * (part.first() + i))] = pairs[i];
     }
   }
   return inverse;

@@ -100,9 +100,10 @@ __device__ void combine_warps(const uint8_t* memory, int queries, const Put& put
 // back to zero, as the next launch expects it.
 __device__ bool is_last(int32_t* arrived, int blocks) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    // What the block has written comes before its count, and what others have before the loads.
+    __threadfence();
     last = atomicAdd(arrived, 1) == blocks - 1;
     if (last) *arrived = 0;
     __threadfence();
@@ -131,8 +132,9 @@ struct QuerySource {
     from = there ? a.q + (query.row * a.heads + query.head) * D : nullptr;
   }
   template <bool kFP8>
-  __device__ void store(float scale, uint32_t* queries, TileMemory& shared) const {
-    const float inverse = store_query<D, kFP8>(queries, in_tile, from);
+  __device__ void store(const QueryPart<D>& part, float scale, uint32_t* queries,
+                        TileMemory& shared) const {
+    const float inverse = store_query<D, kFP8>(queries, in_tile, part);
     if (threadIdx.x % 16 != 0) return;
     shared.positions[in_tile] = position;
     shared.scales[in_tile] = scale * inverse;
@@ -215,6 +217,8 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
   const QuerySource<D> query_source(a, tile, kv_head, per_key_head);
   wait_for_others();
 
+  QueryPart<D> query_part;
+  query_part.load(query_source.from);
   uint8_t* ring = memory + warp * Memory::kOfWarp;
   const auto slot = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
 #pragma unroll
@@ -223,7 +227,7 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
     source.copy_values(slot + (stage * 2 + 1) * Memory::kBlock);
   }
   auto* queries = reinterpret_cast<uint32_t*>(memory + Memory::kQueries);
-  query_source.template store<kFP8>(factors.score, queries, shared);
+  query_source.template store<kFP8>(query_part, factors.score, queries, shared);
   __syncthreads();
   const bool few = tile.queries <= kSet;
   if (few) {
