@@ -231,6 +231,8 @@ void measure_experts(Bench& bench, const Bits16* x, Bits16* h, float* y) {
 
 void measure_attention(Bench& bench, const Bits16* q, const float* gate, Bits16* out) {
   Device& device = bench.device;
+  auto* arrived = device.scratch_of<int32_t>(kMostArrivals);
+  check_device(cudaMemsetAsync(arrived, 0, kMostArrivals * 4, device.stream()), "clearing memory");
   for (const bool fp8 : {false, true}) {
     for (const auto& [context, window] :
          {std::pair{2048, 0}, {2048, 512}, {32768, 0}, {131072, 0}}) {
@@ -264,6 +266,7 @@ void measure_attention(Bench& bench, const Bits16* q, const float* gate, Bits16*
         a.most_chunks = chunks_seen(window, context - 1) + 1;
         a.most_tile_chunks = a.most_chunks;
         a.partial = device.scratch_of<float>(int64_t{rows} * heads * a.most_chunks * 130);
+        a.arrived = arrived;
         a.gate = gate;
         a.out = out;
         const double seconds = bench.time(40, [&](int i) {

@@ -99,9 +99,19 @@ template <bool kUpper>
 __device__ inline uint32_t decode_half(uint32_t codes) {
   uint32_t pair;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;"
-      : "=r"(pair)
-      : "h"(static_cast<uint16_t>(kUpper ? codes >> 16 : codes)));
+  if constexpr (kUpper) {
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, high;}"
+        : "=r"(pair)
+        : "r"(codes));
+  } else {
+    asm("{.reg .b16 low, high;\n"
+        "mov.b32 {low, high}, %1;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, low;}"
+        : "=r"(pair)
+        : "r"(codes));
+  }
 #else
   // The codes in the upper bytes of the halves, times 2^8.
   const uint32_t spread = __byte_perm(codes, 0, kUpper ? 0x3424 : 0x1404);
@@ -275,17 +285,27 @@ __device__ inline int query_word(int query, int dim) {
   return ((query / kSet * (D / 16) + pair / 2) * kLanes + lane) * 2 + pair % 2;
 }
 
-// Sixteen lanes bring a query there: `from` null is one that is not there. Returns what a score
-// has to be multiplied by.
-template <int D, bool kFP8>
-__device__ inline float store_query(uint32_t* queries, int query, const Bits16* from) {
-  constexpr int kPairs = D / 32 < 1 ? 1 : D / 32;
-  const int first = static_cast<int>(threadIdx.x % 16) * kPairs;
+// What one of sixteen lanes has of a query.
+template <int D>
+struct QueryPart {
+  static constexpr int kPairs = D / 32 < 1 ? 1 : D / 32;
   uint32_t pairs[kPairs] = {};
-  if (from != nullptr && first < D / 2) {
+
+  static __device__ int first() { return static_cast<int>(threadIdx.x % 16) * kPairs; }
+  // `from` null: one that is not there.
+  __device__ void load(const Bits16* from) {
+    if (from == nullptr || first() >= D / 2) return;
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) pairs[i] = reinterpret_cast<const uint32_t*>(from)[first + i];
+    for (int i = 0; i < kPairs; ++i) {
+      pairs[i] = reinterpret_cast<const uint32_t*>(from)[first() + i];
+    }
   }
+};
+
+// Sixteen lanes bring a query there. Returns what a score has to be multiplied by.
+template <int D, bool kFP8>
+__device__ inline float store_query(uint32_t* queries, int query, QueryPart<D> part) {
+  auto& pairs = part.pairs;
   float inverse = 1;
   if constexpr (kFP8) {
     uint32_t largest = 0;
@@ -305,10 +325,10 @@ __device__ inline float store_query(uint32_t* queries, int query, const Bits16* 
       pair = pair_of<true>(from_bits(pair & 0xffff) * factor, from_bits(pair >> 16) * factor);
     }
   }
-  if (first < D / 2) {
+  if (part.first() < D / 2) {
 #pragma unroll
-    for (int i = 0; i < kPairs; ++i) {
-      queries[query_word<D, kFP8>(query, 2 * (first + i))] = pairs[i];
+    for (int i = 0; i < part.kPairs; ++i) {
+      queries[query_word<D, kFP8>(query, 2 * (part.first() + i))] = pairs[i];
     }
   }
   return inverse;

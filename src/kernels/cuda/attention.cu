@@ -3,6 +3,8 @@
 // warps: warp w takes the blocks of 16 keys w, w + 8 ... (attend.cuh, running.cuh). The results of
 // warps, then those of chunks, are combined in order (combine.cuh). Keys that a query does not see
 // count as exact zeros, so its bits depend on its own position alone.
+#include <algorithm>
+
 #include "kernels/cuda/attend.cuh"
 #include "kernels/cuda/combine.cuh"
 #include "kernels/cuda/running.cuh"
@@ -27,8 +29,7 @@ struct Tile {
 };
 
 // Where there may be fewer tiles than blocks, an empty group follows the last one.
-__device__ Tile find_tile(const Attention& a, int per_key_head) {
-  int at = blockIdx.x;
+__device__ Tile find_tile(const Attention& a, int at, int per_key_head) {
   int g = 0;
   for (;; ++g) {
     const int tiles = (a.groups[g].rows * per_key_head + kQueryTile - 1) / kQueryTile;
@@ -99,9 +100,10 @@ __device__ void combine_warps(const uint8_t* memory, int queries, const Put& put
 // back to zero, as the next launch expects it.
 __device__ bool is_last(int32_t* arrived, int blocks) {
   __shared__ bool last;
-  __threadfence();
   __syncthreads();
   if (threadIdx.x == 0) {
+    // What the block has written comes before its count, and what others have before the loads.
+    __threadfence();
     last = atomicAdd(arrived, 1) == blocks - 1;
     if (last) *arrived = 0;
     __threadfence();
@@ -116,18 +118,28 @@ struct TileMemory {
   float scales[kQueryTile];
 };
 
-template <int D, bool kFP8>
-__device__ void store_queries(const Attention& a, const Tile& tile, int kv_head, int per_key_head,
-                              float scale, uint32_t* queries, TileMemory& shared) {
-  const int in_tile = static_cast<int>(threadIdx.x) / 16;
-  const bool there = in_tile < tile.queries;
-  const Query query(tile, in_tile, kv_head, per_key_head);
-  const float inverse = store_query<D, kFP8>(
-      queries, in_tile, there ? a.q + (query.row * a.heads + query.head) * D : nullptr);
-  if (threadIdx.x % 16 != 0) return;
-  shared.positions[in_tile] = there ? query.position : -1;
-  shared.scales[in_tile] = scale * inverse;
-}
+// Where a thread finds what it brings of the queries of a tile: sixteen threads share one.
+template <int D>
+struct QuerySource {
+  int in_tile;
+  int position;
+  const Bits16* from;
+  __device__ QuerySource(const Attention& a, const Tile& tile, int kv_head, int per_key_head)
+      : in_tile(static_cast<int>(threadIdx.x) / 16) {
+    const bool there = in_tile < tile.queries;
+    const Query query(tile, in_tile, kv_head, per_key_head);
+    position = there ? query.position : -1;
+    from = there ? a.q + (query.row * a.heads + query.head) * D : nullptr;
+  }
+  template <bool kFP8>
+  __device__ void store(const QueryPart<D>& part, float scale, uint32_t* queries,
+                        TileMemory& shared) const {
+    const float inverse = store_query<D, kFP8>(queries, in_tile, part);
+    if (threadIdx.x % 16 != 0) return;
+    shared.positions[in_tile] = position;
+    shared.scales[in_tile] = scale * inverse;
+  }
+};
 
 // The keys of a chunk by a warp, from `key` on, what it needs on its way.
 template <int D, bool kFP8, int kSets>
@@ -154,21 +166,39 @@ __device__ void attend_keys(KeySource<D, kFP8>& source, uint8_t* ring, const uin
   run.keep(ring);
 }
 
+// What all blocks of a launch need to know beside its rows.
+struct Factors {
+  float score;  // to powers of two
+  float value;
+  bool combine;  // whether the last block of a tile does
+};
+
+// Leaves the partial results of a tile and chunk, or the output of rows that see no other chunk.
+template <int D, bool kFP8, int kSets>
+__device__ void put_tile(const Attention& a, const Tile& tile, int chunk, int kv_head,
+                         int per_key_head, float value_scale, const uint8_t* memory) {
+  const int window = a.cache.window;
+  const auto put = [&](int in_tile, int dim, float2 out, float top, float sum) {
+    const Query query(tile, in_tile, kv_head, per_key_head);
+    const int own_chunk = chunk - chunk_of(window, lowest_position(window, query.position));
+    if (own_chunk < 0 || chunk > chunk_of(window, query.position)) return;
+    if (chunks_seen(window, query.position) == 1) {
+      Finish(a, value_scale, query.row, query.head).put(dim, out, sum);
+      return;
+    }
+    const Partial partial(a, query.row, query.head);
+    *reinterpret_cast<float2*>(partial.outs + int64_t{own_chunk} * D + dim) = out;
+    if (dim == 0) partial.stats[own_chunk] = make_float2(top, sum);
+  };
+  combine_warps<D, kFP8, kSets>(memory, tile.queries, put);
+}
+
 template <int D, bool kFP8>
-__global__ void __launch_bounds__(kAttendThreads, 2)
-    attend_kernel(const __grid_constant__ Attention a, float scale, float value_scale,
-                  bool combine) {
+__device__ void attend_tile(const Attention& a, const Factors& factors, const Tile& tile,
+                            int tile_index, int per_key_head, uint8_t* memory, TileMemory& shared) {
   using Memory = AttendMemory<D, kFP8>;
-  extern __shared__ uint4 memory_start[];
-  __shared__ TileMemory shared;
-  auto* memory = reinterpret_cast<uint8_t*>(memory_start);
-  let_others_start();
-  // Which rows there are came before the step's first kernel: it need not be waited for.
-  const int per_key_head = a.heads / a.cache.kv_heads;
   const int kv_head = blockIdx.y;
   const int window = a.cache.window;
-  const Tile tile = find_tile(a, per_key_head);
-  if (tile.queries == 0) return;
   // The longest chunks, which are the last, first.
   const int first_chunk = chunk_of(window, tile.lowest);
   const int chunks = chunk_of(window, tile.highest) - first_chunk + 1;
@@ -184,8 +214,11 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
       a.cache, window > 0 ? nullptr : a.rows.pages + a.rows.table_offsets[tile.group.sequence],
       tile.group.sequence, kv_head, key, end, tile.lowest, tile.highest);
   source.prefetch_first();
+  const QuerySource<D> query_source(a, tile, kv_head, per_key_head);
   wait_for_others();
 
+  QueryPart<D> query_part;
+  query_part.load(query_source.from);
   uint8_t* ring = memory + warp * Memory::kOfWarp;
   const auto slot = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
 #pragma unroll
@@ -194,7 +227,7 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
     source.copy_values(slot + (stage * 2 + 1) * Memory::kBlock);
   }
   auto* queries = reinterpret_cast<uint32_t*>(memory + Memory::kQueries);
-  store_queries<D, kFP8>(a, tile, kv_head, per_key_head, scale, queries, shared);
+  query_source.template store<kFP8>(query_part, factors.score, queries, shared);
   __syncthreads();
   const bool few = tile.queries <= kSet;
   if (few) {
@@ -203,30 +236,35 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
     attend_keys<D, kFP8, 2>(source, ring, queries, shared, tile, window, key, end);
   }
   __syncthreads();
-
-  const auto put = [&](int in_tile, int dim, float2 out, float top, float sum) {
-    const Query query(tile, in_tile, kv_head, per_key_head);
-    const int own_chunk = chunk - chunk_of(window, lowest_position(window, query.position));
-    if (own_chunk < 0 || chunk > chunk_of(window, query.position)) return;
-    if (chunks_seen(window, query.position) == 1) {
-      Finish{a, value_scale, query.row, query.head}.put(dim, out, sum);
-      return;
-    }
-    const Partial partial(a, query.row, query.head);
-    *reinterpret_cast<float2*>(partial.outs + int64_t{own_chunk} * D + dim) = out;
-    if (dim == 0) partial.stats[own_chunk] = make_float2(top, sum);
-  };
   if (few) {
-    combine_warps<D, kFP8, 1>(memory, tile.queries, put);
+    put_tile<D, kFP8, 1>(a, tile, chunk, kv_head, per_key_head, factors.value, memory);
   } else {
-    combine_warps<D, kFP8, 2>(memory, tile.queries, put);
+    put_tile<D, kFP8, 2>(a, tile, chunk, kv_head, per_key_head, factors.value, memory);
   }
-  if (chunks == 1 || !combine) return;
-  if (!is_last(a.arrived + blockIdx.x * gridDim.y + kv_head, chunks)) return;
+  if (chunks == 1 || !factors.combine) return;
+  if (!is_last(a.arrived + tile_index * gridDim.y + kv_head, chunks)) return;
   for (int in_tile = warp; in_tile < tile.queries; in_tile += kAttendWarps) {
     const Query query(tile, in_tile, kv_head, per_key_head);
     const int seen = chunks_seen(window, query.position);
-    if (seen > 1) combine_by_warp<D>(a, query.row, query.head, seen, value_scale);
+    if (seen > 1) combine_by_warp<D>(a, query.row, query.head, seen, factors.value);
+  }
+}
+
+// A block takes every gridDim.x-th tile.
+template <int D, bool kFP8>
+__global__ void __launch_bounds__(kAttendThreads, 2)
+    attend_kernel(const __grid_constant__ Attention a, const Factors factors) {
+  extern __shared__ uint4 memory_start[];
+  __shared__ TileMemory shared;
+  let_others_start();
+  // Which rows there are came before the step's first kernel: it need not be waited for.
+  const int per_key_head = a.heads / a.cache.kv_heads;
+  for (int at = blockIdx.x; at < a.query_tiles; at += gridDim.x) {
+    const Tile tile = find_tile(a, at, per_key_head);
+    if (tile.queries == 0) return;
+    if (at != static_cast<int>(blockIdx.x)) __syncthreads();
+    attend_tile<D, kFP8>(a, factors, tile, at, per_key_head,
+                         reinterpret_cast<uint8_t*>(memory_start), shared);
   }
 }
 
@@ -245,18 +283,24 @@ template <int D, bool kFP8>
 void attend_cache(Stream stream, const Attention& a) {
   constexpr int kBytes = AttendMemory<D, kFP8>::kBytes;
   one_block_each<attend_kernel<D, kFP8>>(kBytes);
-  // Scores in powers of two: a power of two is one instruction.
-  const float scale = kLog2E / sqrtf(static_cast<float>(D)) * (kFP8 ? a.cache.k_scale : 1);
-  const float value_scale = kFP8 ? a.cache.v_scale : 1;
-  const bool combine = a.arrived != nullptr && a.most_tile_chunks <= kFewChunks &&
-                       int64_t{a.query_tiles} * a.cache.kv_heads <= kMostArrivals;
-  const dim3 grid(static_cast<unsigned>(a.query_tiles), static_cast<unsigned>(a.cache.kv_heads),
+  // A power of two is one instruction.
+  const Factors factors = {
+      .score = kLog2E / sqrtf(static_cast<float>(D)) * (kFP8 ? a.cache.k_scale : 1),
+      .value = kFP8 ? a.cache.v_scale : 1,
+      .combine = a.arrived != nullptr && a.most_tile_chunks <= kFewChunks &&
+                 int64_t{a.query_tiles} * a.cache.kv_heads <= kMostArrivals};
+  // Where chunks are blocks enough, those for tiles that are not there would take longer than they
+  // are worth: then there are as many as for rows of one sequence.
+  const int64_t queries = a.row_count * (a.heads / a.cache.kv_heads);
+  const int64_t tiles = a.most_tile_chunks <= kFewChunks
+                            ? a.query_tiles
+                            : std::min<int64_t>(a.query_tiles, ceil_divide(queries, kQueryTile));
+  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(a.cache.kv_heads),
                   static_cast<unsigned>(a.most_tile_chunks));
-  start(stream, attend_kernel<D, kFP8>, grid, kAttendThreads, kBytes, a, scale, value_scale,
-        combine);
-  if (combine || a.most_tile_chunks == 1) return;
+  start(stream, attend_kernel<D, kFP8>, grid, kAttendThreads, kBytes, a, factors);
+  if (factors.combine) return;
   const dim3 heads(static_cast<unsigned>(a.heads), static_cast<unsigned>(a.row_count));
-  start(stream, combine_kernel<D>, heads, kCombineThreads, 0, a, value_scale);
+  start(stream, combine_kernel<D>, heads, kCombineThreads, 0, a, factors.value);
 }
 
 template <int D>

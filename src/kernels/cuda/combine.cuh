@@ -33,29 +33,38 @@ __device__ inline float softplus(float x) {
   return fmaxf(x, 0.0f) + log1pf(expf(-fabsf(x)));
 }
 
-// Two neighbouring dimensions of a head of a row, gated.
-struct Finish {
-  const Attention& a;
-  float value_scale;
-  int64_t row;
-  int head;
+// The gated output of a head of a row, two neighbouring dimensions at a time.
+class Finish {
+ public:
+  __device__ Finish(const Attention& a, float value_scale, int64_t row, int head)
+      : a_(a),
+        value_scale_(value_scale),
+        row_(row),
+        head_(head),
+        gate_(a.gate_per_head ? a.gate[row * a.heads + head] : 0) {}
 
-  __device__ float gate(int dim) const {
-    return a.gate_per_head ? a.gate[row * a.heads + head]
-                           : a.gate[(row * a.heads + head) * a.cache.head_dim + dim];
-  }
   __device__ void put(int dim, float2 out, float sum) const {
-    const int dims = a.cache.head_dim;
-    const int64_t size = int64_t{a.heads} * dims;
-    const auto gated = [&](float value, int at) {
-      return to_bits(value / sum * value_scale * softplus(gate(at)));
-    };
-    Bits16* to = a.out + row * padded(size);
-    *reinterpret_cast<uint32_t*>(to + int64_t{head} * dims + dim) =
-        gated(out.x, dim) | gated(out.y, dim + 1) << 16;
-    if (head != a.heads - 1) return;
+    const int dims = a_.cache.head_dim;
+    const int64_t size = int64_t{a_.heads} * dims;
+    Bits16* to = a_.out + row_ * padded(size);
+    *reinterpret_cast<uint32_t*>(to + int64_t{head_} * dims + dim) =
+        gated(out.x, sum, dim) | gated(out.y, sum, dim + 1) << 16;
+    if (head_ != a_.heads - 1) return;
     for (int64_t i = size + dim; i < padded(size); i += dims) to[i] = to[i + 1] = 0;
   }
+
+ private:
+  __device__ uint32_t gated(float out, float sum, int dim) const {
+    const float gate =
+        a_.gate_per_head ? gate_ : a_.gate[(row_ * a_.heads + head_) * a_.cache.head_dim + dim];
+    return to_bits(out / sum * value_scale_ * softplus(gate));
+  }
+
+  const Attention& a_;
+  float value_scale_;
+  int64_t row_;
+  int head_;
+  float gate_;
 };
 
 // A query's chunks by one warp.
@@ -65,6 +74,7 @@ __device__ void combine_by_warp(const Attention& a, int64_t row, int head, int c
   constexpr int kPairs = D / 2 < kLanes ? 1 : D / 2 / kLanes;  // of dimensions, of a lane
   constexpr int kBatch = 16;
   const int lane = threadIdx.x % kLanes;
+  const Finish finish(a, value_scale, row, head);
   const Partial partial(a, row, head);
   const auto* outs = reinterpret_cast<const float2*>(partial.outs);
   const auto stat_of = [&](int chunk) {
@@ -110,7 +120,6 @@ __device__ void combine_by_warp(const Attention& a, int64_t row, int head, int c
     }
   }
   if (!has_dims) return;
-  const Finish finish{a, value_scale, row, head};
 #pragma unroll
   for (int p = 0; p < kPairs; ++p) finish.put((p * kLanes + lane) * 2, out[p], sum);
 }
@@ -128,6 +137,7 @@ __device__ void combine_by_block(const Attention& a, int64_t row, int head, int 
   __shared__ float2 factors[kBatch];  // with sums
   __shared__ float tops[kCombineThreads / kLanes];
   const int thread = threadIdx.x;
+  const Finish finish(a, value_scale, row, head);
   const Partial partial(a, row, head);
   float4 values[kLoads];
   float2 stat;
@@ -171,7 +181,7 @@ __device__ void combine_by_block(const Attention& a, int64_t row, int head, int 
     }
     __syncthreads();
   }
-  if (thread < D / 2) Finish{a, value_scale, row, head}.put(2 * thread, out, sum);
+  if (thread < D / 2) finish.put(2 * thread, out, sum);
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -187,7 +187,7 @@ TEST(Plan, ChunksFollowEachOther) {
       ASSERT_EQ(chunk_begin(window, chunk) % kKeyBlock, 0);
     }
   }
-  EXPECT_EQ(chunks_seen(0, 262143), 136);
+  EXPECT_EQ(chunks_seen(0, 262143), 184);
   EXPECT_EQ(chunks_seen(512, 600), 5);
   EXPECT_EQ(chunks_seen(512, 511), 4);
   EXPECT_EQ(lowest_position(512, 511), 0);

@@ -47,20 +47,20 @@ inline int row_tiles_of(int64_t rows) {
 }
 
 // Keys are cut into chunks at fixed positions: in layers with a window every 128, in others every
-// 256 below 8,192, every 1,024 below 65,536, every 4,096 above. A chunk's sums are one partial
+// 256 below 8,192, every 1,024 below 65,536, every 2,048 above. A chunk's sums are one partial
 // result; those of a row are combined in order.
 inline constexpr int kKeyBlock = 16;  // positions that a warp attends to at a time
 LAGOON_DEVICE constexpr int chunk_of(int window, int position) {
   return window > 0         ? position / 128
          : position < 8192  ? position / 256
          : position < 65536 ? 32 + (position - 8192) / 1024
-                            : 88 + (position - 65536) / 4096;
+                            : 88 + (position - 65536) / 2048;
 }
 LAGOON_DEVICE constexpr int chunk_begin(int window, int chunk) {
   return window > 0   ? chunk * 128
          : chunk < 32 ? chunk * 256
          : chunk < 88 ? 8192 + (chunk - 32) * 1024
-                      : 65536 + (chunk - 88) * 4096;
+                      : 65536 + (chunk - 88) * 2048;
 }
 LAGOON_DEVICE constexpr int lowest_position(int window, int position) {
   return window == 0 || position < window ? 0 : position - window + 1;
