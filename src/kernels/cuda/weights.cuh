@@ -156,14 +156,20 @@ struct Products {
   __host__ __device__ int blocks() const { return count == 0 ? 0 : block_ends[count - 1]; }
   __device__ int index_of(int block) const {
     int p = 0;
-    while (block >= block_ends[p]) ++p;
+#pragma unroll
+    for (int i = 0; i + 1 < kMostProducts; ++i)
+      p += i + 1 < count && block >= block_ends[i] ? 1 : 0;
     return p;
   }
   __device__ const Product& of(int block) const { return products[index_of(block)]; }
   // The first tile of a block, in its own product.
   __device__ int tiles_before(int block, int tiles_of_block) const {
-    const int p = index_of(block);
-    return (block - (p == 0 ? 0 : block_ends[p - 1])) * tiles_of_block;
+    int first = 0;
+#pragma unroll
+    for (int i = 0; i + 1 < kMostProducts; ++i) {
+      if (i + 1 < count && block >= block_ends[i]) first = block_ends[i];
+    }
+    return (block - first) * tiles_of_block;
   }
 };
 
