@@ -53,10 +53,11 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
 }
 
 __global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
+  __shared__ RouteMemory memory;
   let_others_start();
   const RouteBiases biases(args);
   wait_for_others();
-  route_few(args, biases);
+  route_few(args, biases, memory);
 }
 
 // Of a row, by a block. A thread has the elements that it has in norm_kernel, two at a time, with

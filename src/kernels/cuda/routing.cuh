@@ -114,18 +114,26 @@ struct RouteBiases {
   }
 };
 
+// What a block that chooses has in shared memory: of its own, or where its weights have passed.
+struct RouteMemory {
+  float scores[kWarps][kThreads];
+  float ordered[kWarps][kLanes];
+  alignas(16) int32_t chosen[kWarps * kLanes];
+};
+
 // The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
 // for each row and a thread for each of up to kThreads experts: the largest key is taken top_k
 // times, of equal ones that of the first expert. The logits are there.
-__device__ inline void route_few(const RouteArgs& args, const RouteBiases& biases) {
+__device__ inline void route_few(const RouteArgs& args, const RouteBiases& biases,
+                                 RouteMemory& memory) {
   constexpr int kPerLane = RouteBiases::kPerLane;
   const int rows = static_cast<int>(args.rows);
   const int experts = args.experts;
   const int top_k = args.top_k;
   const Routing& routing = args.routing;
-  __shared__ float scores[kWarps][kThreads];
-  __shared__ float ordered[kWarps][kLanes];
-  __shared__ alignas(16) int32_t chosen[kWarps * kLanes];
+  auto& scores = memory.scores;
+  auto& ordered = memory.ordered;
+  auto& chosen = memory.chosen;
   const int lane = threadIdx.x % kLanes;
   const int row = threadIdx.x / kLanes;
   chosen[threadIdx.x] = -1;

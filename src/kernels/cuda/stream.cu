@@ -144,7 +144,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
   const RouteBiases biases(route);
   multiply_tiles<kRouter>(router, block, routers);
-  if (last_to_come(route.counter, routers)) route_few(route, biases);
+  extern __shared__ uint4 memory[];
+  static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
+  if (last_to_come(route.counter, routers)) {
+    route_few(route, biases, *reinterpret_cast<RouteMemory*>(memory));
+  }
 }
 
 unsigned smaller(unsigned held, int blocks) {
