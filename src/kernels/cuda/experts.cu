@@ -135,30 +135,18 @@ __device__ __forceinline__ void multiply_item(WeightStream<P, 2>& weights, int b
   }
 }
 
-// Where sum i of a lane belongs: keep_sums().
-__device__ __forceinline__ int row_of_sum(int lane, int i) {
-  return lane % 4 * 2 + i % 2;
-}
-__device__ __forceinline__ int column_of_sum(int lane, int i) {
-  return lane / 4 + i / 2 * 8;
-}
-
-// What put_gated() does, from the sums of two whole tiles.
-template <Packing P, typename RowOf>
-__device__ __forceinline__ void put_gated_sums(const MatrixView& gate, const MatrixView& up,
-                                               int tile, int lane, const float (&sums)[2][4],
-                                               int rows, const RowOf& row_of, Bits16* h) {
-  const int64_t stride = padded(gate.rows);
-#pragma unroll
+// Calls put(r, column, sums of both tiles) for what a lane has of two whole tiles, of up to eight
+// rows: keep_sums(). A loop, since code is fetched anew each time.
+template <typename Put>
+__device__ __forceinline__ void put_sums(int lane, int rows, const float (&sums)[2][4],
+                                         const Put& put) {
+#pragma unroll 1
   for (int i = 0; i < 4; ++i) {
-    if (row_of_sum(lane, i) >= rows) continue;
-    const int64_t row = row_of(row_of_sum(lane, i));
-    const int n = tile * kTileRows + column_of_sum(lane, i);
-    const float g = finish<P>(gate, sums[0][i]);
-    const float u = finish<P>(up, sums[1][i]);
-    h[row * stride + n] = static_cast<Bits16>(n < gate.rows ? to_bits(swiglu(g, u)) : 0);
+    const int row = lane % 4 * 2 + i % 2;
+    const float a = i < 2 ? (i == 0 ? sums[0][0] : sums[0][1]) : (i == 2 ? sums[0][2] : sums[0][3]);
+    const float b = i < 2 ? (i == 0 ? sums[1][0] : sums[1][1]) : (i == 2 ? sums[1][2] : sums[1][3]);
+    if (i % 2 < rows && row < rows) put(row, lane / 4 + i / 2 * 8, a, b);
   }
-  zero_behind(gate.rows, tile, rows, lane, kLanes, row_of, h);
 }
 
 // h[e] = BF16(silu(gate x) * (up x))
@@ -193,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   Weights weights(shared.ring);
   Pass pass = opened;
   weights.fill(next);
-  shared.of(0, 0, warp)[part.lane] = __uint_as_float(near);
+  shared.of(1, 0, warp)[part.lane] = __uint_as_float(near);
   if (walk.ended(pass)) return;
   // Rows that are not there are multiplied like the last one, and left.
   const auto x_of = [&](const Pass& of) {
@@ -202,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   const Bits16* own_x = x_of(pass);
   weights.bring(own_x + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
-                shared.of(0, 0, warp) + part.lane);
+                shared.of(1, 0, warp) + part.lane);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -217,7 +205,13 @@ __global__ void __launch_bounds__(kThreads, 2)
                      following_x + walk.first(following) * kUnitColumns, scales, sums, next);
     const auto row_of = [&](int r) { return routing.order[pass.row + r]; };
     if (pass.whole) {
-      put_gated_sums<P>(gate, up, pass.tile, part.lane, sums, pass.rows(), row_of, h);
+      const int64_t stride = padded(args.inner);
+      put_sums(part.lane, pass.rows(), sums, [&](int r, int column, float g, float u) {
+        const int n = pass.tile * kTileRows + column;
+        const float activated = swiglu(finish<P>(gate, g), finish<P>(up, u));
+        h[row_of(r) * stride + n] = static_cast<Bits16>(n < args.inner ? to_bits(activated) : 0);
+      });
+      zero_behind(args.inner, pass.tile, pass.rows(), part.lane, kLanes, row_of, h);
     } else {
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
@@ -269,7 +263,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   Weights weights(shared.ring);
   Pass pass = opened;
   weights.fill(next);
-  shared.of(0, 0, warp)[part.lane] = __uint_as_float(near);
+  shared.of(1, 0, warp)[part.lane] = __uint_as_float(near);
   if (walk.ended(pass)) return;
   const auto h_of = [&](const Pass& of) {
     const int entry = routing.order[min(of.row + part.lane / 4, of.rows_end - 1)];
@@ -277,7 +271,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   const Bits16* own_h = h_of(pass);
   weights.bring(own_h + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
-                shared.of(0, 0, warp) + part.lane);
+                shared.of(1, 0, warp) + part.lane);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -295,13 +289,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       y[int64_t{routing.order[pass.row + r]} * args.hidden + n] = finish<P>(down, sum);
     };
     if (pass.whole) {
-#pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const int row = row_of_sum(part.lane, i % 4);
-        if (row < pass.rows()) {
-          put(i / 4, row, column_of_sum(part.lane, i % 4), sums[i / 4][i % 4]);
-        }
-      }
+      put_sums(part.lane, pass.rows(), sums, [&](int r, int column, float first, float second) {
+        put(0, r, column, first);
+        put(1, r, column, second);
+      });
     } else {
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};

@@ -35,7 +35,7 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
   const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
   const Bits16* x = args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16;
   const Bits16* first_x = x + part.first * kUnitColumns;
-  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
+  weights.bring(first_x, units, shared.of(1, 0, warp) + part.lane);
   int turn = 0;
   for (int block = first; block < blocks; block += grid, ++turn) {
     const Product& product = args.of(block);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, 
   const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
   const Bits16* own_x = args.x + row * padded(gate.columns) + part.lane % 4 * 16;
   const Bits16* first_x = own_x + part.first * kUnitColumns;
-  weights.bring(first_x, units, shared.of(0, 0, warp) + part.lane);
+  weights.bring(first_x, units, shared.of(1, 0, warp) + part.lane);
   int turn = 0;
   for (int block = first; block < args.blocks; block += grid, ++turn) {
     const int tile = block * part.cut.tiles() + part.in_block;

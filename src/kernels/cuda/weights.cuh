@@ -90,11 +90,16 @@ __device__ void keep_sums(const float (&sums)[N][4], int lane, float* out) {
   }
 }
 
-// The sum over slices of output `i` of a tile, in order.
+// The sum over slices of output `i` of a tile, in order. All are loaded before the first is added,
+// behind the last one the last again.
 template <int N>
 __device__ float sum_slices(const float* slices, int count, int i) {
-  float sum = slices[i];
-  for (int s = 1; s < count; ++s) sum += slices[s * (8 * N * kTileRows) + i];
+  float parts[kWarps];
+#pragma unroll
+  for (int s = 0; s < kWarps; ++s) parts[s] = slices[min(s, count - 1) * (8 * N * kTileRows) + i];
+  float sum = parts[0];
+#pragma unroll
+  for (int s = 1; s < kWarps; ++s) sum = s < count ? sum + parts[s] : sum;
   return sum;
 }
 
@@ -230,14 +235,19 @@ class WeightStream {
   // in hand are all under way the next; where it leaves no units, nothing is copied.
   template <typename Next>
   __device__ __forceinline__ void fill(Next& next) {
+    if constexpr (kPerUnit == 1) {  // little code, which has to be fetched each time
+#pragma unroll 1
+      for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, 0, next);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
+      for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
+    }
   }
 
   // x of the first of `units` units: the lane's columns of its row. With it some of the others are
   // brought to the first-level cache, or each would be waited for when it is met. What is loaded
-  // for that has to be put somewhere: into `spare`, of the lane; and without a branch, or each load
-  // is waited for.
+  // for that has to be put somewhere: into `spare`, of the lane, where nobody writes before the
+  // warps have met; and without a branch, or each load is waited for.
   __device__ __forceinline__ void bring(const Bits16* x, int units, float* spare) {
     constexpr int kNear = 4;
     uint32_t near = 0;
