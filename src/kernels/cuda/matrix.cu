@@ -136,7 +136,8 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
     const int64_t row = first_row + i / kTileRows;
     const int64_t n = tile * kTileRows + i % kTileRows;
     if (row >= args.rows || n >= m.rows) continue;
-    put_product(product, row, n, finish<P>(m, sum_slices<N>(own, part.cut.slices, i)));
+    put_product(product, row, n, before_product(product, row, n),
+                finish<P>(m, sum_slices<N>(own, part.cut.slices, i)));
   }
 }
 

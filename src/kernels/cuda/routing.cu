@@ -53,11 +53,12 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
 }
 
 __global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
+  __shared__ RouteMemory memory;
   let_others_start();
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     if (turn == 1) wait_for_others();
-    route_few(args, turn == 1);
+    route_few(args, memory, turn == 1);
   }
 }
 

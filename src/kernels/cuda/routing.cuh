@@ -109,20 +109,27 @@ __device__ __forceinline__ void sort_few(const int32_t* of_entries, int entries,
   }
 }
 
+// What a block that chooses has in shared memory: of its own, or where its weights have passed.
+struct RouteMemory {
+  float scores[kWarps][kThreads];
+  uint32_t keys[kWarps][kThreads];
+  float ordered[kWarps][kLanes];
+  alignas(16) int32_t chosen[kWarps * kLanes];
+};
+
 // The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
 // for each row and a thread for each of up to kThreads experts: the largest key is taken top_k
 // times, of equal ones that of the first expert. The logits are there; or, if not `real`, this
 // only brings the code near, which would be cold otherwise, and writes nothing.
-__device__ __forceinline__ void route_few(const RouteArgs& args, bool real) {
+__device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& memory, bool real) {
   constexpr int kPerLane = kThreads / kLanes;
   const int rows = static_cast<int>(args.rows);
   const int experts = args.experts;
   const int top_k = args.top_k;
   const Routing& routing = args.routing;
-  __shared__ float scores[kWarps][kThreads];
-  __shared__ uint32_t all_keys[kWarps][kThreads];
-  __shared__ float ordered[kWarps][kLanes];
-  __shared__ alignas(16) int32_t chosen[kWarps * kLanes];
+  auto& scores = memory.scores;
+  auto& ordered = memory.ordered;
+  auto& chosen = memory.chosen;
   const int thread = threadIdx.x;
   const int lane = thread % kLanes;
   const int row = thread / kLanes;
@@ -135,13 +142,13 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, bool real) {
     const float score =
         score_of(is_expert ? __ldcg(&logits[(real ? r : 0) * experts + thread]) : 0, args.softcap);
     scores[r][thread] = score;
-    all_keys[r][thread] = is_expert ? key_of(score + bias) : 0;  // 0: no expert, or taken
+    memory.keys[r][thread] = is_expert ? key_of(score + bias) : 0;  // 0: no expert, or taken
   }
   __syncthreads();
   if (row < rows) {
     uint32_t keys[kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) keys[i] = all_keys[row][i * kLanes + lane];
+    for (int i = 0; i < kPerLane; ++i) keys[i] = memory.keys[row][i * kLanes + lane];
     int own = 0;  // the lane's choice
 #pragma unroll 1
     for (int j = 0; j < top_k; ++j) {

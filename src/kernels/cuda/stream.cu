@@ -42,17 +42,24 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
     const MatrixView& m = product.matrix;
     const int tile = args.tiles_before(block, part.cut.tiles()) + part.in_block;
     if (tile >= static_cast<int>(tiles_of(m.rows))) continue;
+    // What the thread's first output is added to is there when its weights are.
+    const int outputs = static_cast<int>(args.rows) * kTileRows;
+    const int output = part.thread(turn);
+    const int first_n = tile * kTileRows + output % kTileRows;
+    const float before = output < outputs && first_n < m.rows
+                             ? before_product(product, output / kTileRows, first_n)
+                             : 0;
     float sums[1][4] = {};
     const float* const scales[1] = {fp8_scales(m, tile, part.units)};
     weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
     keep_sums<1>(sums, part.lane, shared.of(turn % 2, 0, warp));
     part.meet();
     const float* slices = shared.of(turn % 2, 0, part.in_block * part.cut.slices);
-    for (int i = part.thread(turn); i < static_cast<int>(args.rows) * kTileRows;
-         i += part.threads()) {
+    for (int i = output; i < outputs; i += part.threads()) {
       const int n = tile * kTileRows + i % kTileRows;
       if (n >= m.rows) continue;
       put_product(product, i / kTileRows, n,
+                  i == output ? before : before_product(product, i / kTileRows, n),
                   finish<P>(m, sum_slices<1>(slices, part.cut.slices, i)));
     }
   }
@@ -143,6 +150,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
     return;
   }
+  extern __shared__ uint4 memory[];
+  static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
   // The choice once for nothing before it counts, since its code is cold.
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
@@ -150,7 +159,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       multiply_tiles<kRouter>(router, block, routers);
       if (!last_to_come(route.counter, routers)) return;
     }
-    route_few(route, turn == 1);
+    route_few(route, *reinterpret_cast<RouteMemory*>(memory), turn == 1);
   }
 }
 

@@ -156,20 +156,31 @@ struct Products {
   __host__ __device__ int blocks() const { return count == 0 ? 0 : block_ends[count - 1]; }
   __device__ int index_of(int block) const {
     int p = 0;
-    while (block >= block_ends[p]) ++p;
+#pragma unroll
+    for (int i = 0; i + 1 < kMostProducts; ++i)
+      p += i + 1 < count && block >= block_ends[i] ? 1 : 0;
     return p;
   }
   __device__ const Product& of(int block) const { return products[index_of(block)]; }
   // The first tile of a block, in its own product.
   __device__ int tiles_before(int block, int tiles_of_block) const {
-    const int p = index_of(block);
-    return (block - (p == 0 ? 0 : block_ends[p - 1])) * tiles_of_block;
+    int first = 0;
+#pragma unroll
+    for (int i = 0; i + 1 < kMostProducts; ++i) {
+      if (i + 1 < count && block >= block_ends[i]) first = block_ends[i];
+    }
+    return (block - first) * tiles_of_block;
   }
 };
 
-__device__ inline void put_product(const Product& product, int64_t row, int64_t n, float y) {
+// What a product is added to.
+__device__ inline float before_product(const Product& product, int64_t row, int64_t n) {
+  return product.add ? product.y[row * product.y_stride + n] : 0;
+}
+__device__ inline void put_product(const Product& product, int64_t row, int64_t n, float before,
+                                   float y) {
   const int64_t at = row * product.y_stride + n;
-  if (product.add) y = product.y[at] + y;
+  if (product.add) y = before + y;
   product.y[at] = y;
   if (product.copy != nullptr) product.copy[at] = y;
 }
@@ -223,19 +234,21 @@ class WeightStream {
     for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
   }
 
-  // x of the first of `units` units: the lane's columns of its row. Some of the others are brought
-  // to the first-level cache at the same time, or each would be waited for when it is met; `spare`
-  // of the lane is written, since what is loaded has to be put somewhere.
+  // x of the first of `units` units: the lane's columns of its row. With it some of the others are
+  // brought to the first-level cache, or each would be waited for when it is met. What is loaded
+  // for that has to be put somewhere: into `spare`, of the lane; and without a branch, or each load
+  // is waited for.
   __device__ __forceinline__ void bring(const Bits16* x, int units, float* spare) {
     constexpr int kNear = 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x_[i] = columns(x, i);
     uint32_t near = 0;
+    const int last = max(2 * units, 1) - 1;  // of the steps
 #pragma unroll
-    for (int i = 2; i < 2 * kNear; ++i) {
-      if (i < 2 * units) near += *reinterpret_cast<const uint32_t*>(x + i * kStepColumns);
+    for (int i = 0; i < 2 * kNear; ++i) {
+      near += *reinterpret_cast<const uint32_t*>(x + min(i, last) * kStepColumns);
     }
     *spare = __uint_as_float(near);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x_[i] = columns(x, i);
   }
 
   // sums += a unit of weights times x, then x of the unit that comes after, at `ahead`. Feeds the
