@@ -132,7 +132,8 @@ void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer
               .scale = layer.routed_scale,
               .hidden = sizes.hidden,
               .residual = state.residual(),
-              .tap = tap},
+              .tap = tap,
+              .arrived = state.arrived()},
              norm, rows);
 }
 

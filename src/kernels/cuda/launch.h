@@ -168,6 +168,7 @@ struct AddRouted {
   int64_t hidden = 0;
   float* residual = nullptr;
   float* tap = nullptr;
+  int32_t* arrived = nullptr;  // [kMostArrivals]
 };
 // Then what norm_rows() does with the residual, if norm.out is not null.
 void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows);

@@ -44,9 +44,10 @@ __device__ inline float block_sum(float x) {
   return sum;
 }
 
-// Row `row` of what norm.out and norm.out_float get; x: the row, for what is not kept.
+// Row `row` of what norm.out and norm.out_float get; x: the row, for what is not kept. Writes if
+// `real`.
 __device__ inline void norm_row(const Norm& norm, const float* x, int64_t row, const NormRow& kept,
-                                const NormWeights& weights) {
+                                const NormWeights& weights, bool real) {
   const auto n = static_cast<int>(norm.n);
   float squares = 0;
 #pragma unroll
@@ -56,11 +57,15 @@ __device__ inline void norm_row(const Norm& norm, const float* x, int64_t row, c
   constexpr auto kFirstRest = static_cast<int>(NormRow::kFirstRest);
   const auto thread = static_cast<int>(threadIdx.x);
 #pragma unroll 1
-  for (int i = kFirstRest + thread; i < n; i += kNormThreads) squares = fmaf(x[i], x[i], squares);
+  for (int i = kFirstRest + thread; i < n; i += kNormThreads) {
+    const float value = __ldcg(&x[i]);
+    squares = fmaf(value, value, squares);
+  }
   const float mean = block_sum(squares) / static_cast<float>(n);
   const float scale = 1.0f / sqrtf(mean + norm.epsilon);
   const auto put = [&](int i, float value, float weight) {
     const uint32_t bits = to_bits(value * scale * weight);
+    if (!real) return;
     if (norm.out != nullptr) norm.out[row * norm.out_stride + i] = static_cast<Bits16>(bits);
     if (norm.out_float != nullptr) norm.out_float[row * n + i] = from_bits(bits);
   };
@@ -70,8 +75,8 @@ __device__ inline void norm_row(const Norm& norm, const float* x, int64_t row, c
     if (i < n) put(i, kept.values[k], weights.values[k]);
   }
 #pragma unroll 1
-  for (int i = kFirstRest + thread; i < n; i += kNormThreads) put(i, x[i], norm.weight[i]);
-  if (norm.out == nullptr) return;
+  for (int i = kFirstRest + thread; i < n; i += kNormThreads) put(i, __ldcg(&x[i]), norm.weight[i]);
+  if (norm.out == nullptr || !real) return;
 #pragma unroll 1
   for (int i = n + thread; i < static_cast<int>(norm.zero_to); i += kNormThreads) {
     norm.out[row * norm.out_stride + i] = 0;

@@ -55,73 +55,66 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
 __global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
   __shared__ RouteMemory memory;
   let_others_start();
-  const RouteBiases biases(args);
-  wait_for_others();
-  route_few(args, biases, memory);
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == 1) wait_for_others();
+    route_few(args, memory, turn == 1);
+  }
 }
 
-// Of a row, by a block. A thread has the elements that it has in norm_kernel, two at a time, with
-// what up to kTogether experts gave for them on the way together. In few registers, and in little
-// code, which is cold each time.
+// Of a row, by blocks of kNormThreads elements, the last of which to come norms it.
 __global__ void __launch_bounds__(kNormThreads, 2) add_routed_kernel(AddRouted a, Norm norm) {
-  constexpr int kTogether = 10;
-  __shared__ float weights[kMostExperts];
-  __shared__ float sums_of_row[NormRow::kFirstRest];
-  const int64_t row = blockIdx.x;
-  const int64_t hidden = a.hidden;
-  const int thread = threadIdx.x;
+  constexpr int kTogether = 10;  // whose results are on the way together
+  const int64_t row = blockIdx.y;
+  const auto hidden = static_cast<int>(a.hidden);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int i = static_cast<int>(blockIdx.x) * kNormThreads + thread;
+  const NormWeights norm_weights(norm);
   let_others_start();
-  wait_for_others();
-  for (int j = thread; j < a.top_k; j += kNormThreads) {
-    weights[j] = a.routing.weights[row * a.top_k + j];
-  }
-  const float* y = a.y + row * a.top_k * hidden;
-  float* residual = a.residual + row * hidden;
-  __syncthreads();
+  // Once for nothing, before the others are done: what is cold is code. Nothing is read then that
+  // they write.
 #pragma unroll 1
-  for (int64_t i = thread; i < hidden; i += 2 * kNormThreads) {
-    const bool has_second = i + kNormThreads < hidden;
-    const int64_t at[2] = {i, has_second ? i + kNormThreads : i};
-    float before[2], mlp[2], sums[2] = {};
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool real = turn == 1;
+    if (real) wait_for_others();
+    if (i < hidden) {
+      const float* weights = real ? a.routing.weights + row * a.top_k : norm.weight;
+      const float* y = real ? a.y + row * a.top_k * hidden + i : norm.weight;
+      const int64_t at = row * hidden + i;
+      const float before = real ? a.residual[at] : 0;
+      const float mlp = real ? a.mlp[at] : 0;
+      const int top_k = real || norm.weight != nullptr ? a.top_k : 0;
+      const int stride = real ? hidden : 0;
+      float sum = 0;
+#pragma unroll 1
+      for (int first = 0; first < top_k; first += kTogether) {
+        float parts[kTogether], factors[kTogether];
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      before[n] = residual[at[n]];
-      mlp[n] = a.mlp[row * hidden + at[n]];
-    }
-    for (int first = 0; first < a.top_k; first += kTogether) {
-      float parts[kTogether][2];
+        for (int j = 0; j < kTogether; ++j) {
+          const bool has = first + j < top_k;
+          parts[j] = has ? y[(first + j) * stride] : 0;
+          factors[j] = has ? weights[real ? first + j : 0] : 0;
+        }
 #pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-#pragma unroll
-        for (int n = 0; n < 2; ++n) {
-          parts[j][n] = first + j < a.top_k ? y[(first + j) * hidden + at[n]] : 0;
+        for (int j = 0; j < kTogether; ++j) {
+          if (first + j < top_k) sum = fmaf(factors[j], parts[j], sum);
         }
       }
-#pragma unroll
-      for (int j = 0; j < kTogether; ++j) {
-        if (first + j >= a.top_k) break;
-#pragma unroll
-        for (int n = 0; n < 2; ++n) sums[n] = fmaf(weights[first + j], parts[j][n], sums[n]);
-      }
+      const float value = before + fmaf(a.scale, sum, mlp);
+      if (real) a.residual[at] = value;
+      if (real && a.tap != nullptr) a.tap[at] = value;
     }
+    if (norm.out == nullptr) continue;
+    if (real && !last_to_come(a.arrived + row, static_cast<int>(gridDim.x))) return;
+    const float* x = real ? a.residual + row * hidden : norm.weight;
+    NormRow kept;
 #pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      if (n == 1 && !has_second) break;
-      const float value = before[n] + fmaf(a.scale, sums[n], mlp[n]);
-      residual[at[n]] = value;
-      if (a.tap != nullptr) a.tap[row * hidden + at[n]] = value;
-      if (at[n] < NormRow::kFirstRest) sums_of_row[at[n]] = value;
+    for (int k = 0; k < NormRow::kKept; ++k) {
+      const int n = thread + k * kNormThreads;
+      kept.values[k] = n < hidden ? __ldcg(&x[n]) : 0;
     }
+    norm_row(norm, x, row, kept, norm_weights, real);
   }
-  if (norm.out == nullptr) return;
-  const NormWeights norm_weights(norm);
-  NormRow kept;
-#pragma unroll
-  for (int k = 0; k < NormRow::kKept; ++k) {
-    const int64_t i = thread + k * kNormThreads;
-    kept.values[k] = i < hidden ? sums_of_row[i] : 0;
-  }
-  norm_row(norm, residual, row, kept, norm_weights);
 }
 
 }  // namespace
@@ -141,7 +134,11 @@ void route(Stream stream, const RouteArgs& args) {
 }
 
 void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows) {
-  start(stream, add_routed_kernel, dim3(static_cast<unsigned>(rows)), kNormThreads, 0, args, norm);
+  const bool joined = norm.out != nullptr && rows <= kMostArrivals;
+  const dim3 grid(static_cast<unsigned>(ceil_divide(args.hidden, kNormThreads)),
+                  static_cast<unsigned>(rows));
+  start(stream, add_routed_kernel, grid, kNormThreads, 0, args, joined ? norm : Norm());
+  if (norm.out != nullptr && !joined) norm_rows(stream, norm, rows);
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -4,7 +4,6 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/plan.h"
-#include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 
@@ -54,8 +53,9 @@ __device__ inline void sort_entries(const int32_t* of_entries, int entries, cons
 }
 
 // What sort_entries() does, for entries in shared memory behind which there are -1 up to a multiple
-// of four; a thread for each expert, kThreads in all.
-__device__ inline void sort_few(const int32_t* of_entries, int entries, const RouteArgs& args) {
+// of four; a thread for each expert, kThreads in all. Writes if `real`.
+__device__ __forceinline__ void sort_few(const int32_t* of_entries, int entries,
+                                         const RouteArgs& args, bool real) {
   const Routing& routing = args.routing;
   __shared__ uint32_t warps[kWarps];
   const int expert = threadIdx.x;
@@ -63,6 +63,7 @@ __device__ inline void sort_few(const int32_t* of_entries, int entries, const Ro
   const int warp = threadIdx.x / kLanes;
   const auto* four = reinterpret_cast<const int4*>(of_entries);
   uint32_t count = 0;
+#pragma unroll 1
   for (int f = 0; f < (entries + 3) / 4; ++f) {
     const int4 v = four[f];
     count += (v.x == expert ? 1 : 0) + (v.y == expert ? 1 : 0) + (v.z == expert ? 1 : 0) +
@@ -82,14 +83,23 @@ __device__ inline void sort_few(const int32_t* of_entries, int entries, const Ro
   const int chosen = static_cast<int>(up_to >> 16);
   if (count > 0) {
     int at = static_cast<int>((up_to & 0xffffu) - count);
-    routing.slots[2 * (chosen - 1)] = expert;
-    routing.slots[2 * (chosen - 1) + 1] = at;
-    routing.views[chosen - 1] = args.table[expert];
-    for (int e = 0; e < entries; ++e) {
-      if (of_entries[e] == expert) routing.order[at++] = e;
+    const ExpertView view = args.table[expert];
+    if (real) {
+      routing.slots[2 * (chosen - 1)] = expert;
+      routing.slots[2 * (chosen - 1) + 1] = at;
+      routing.views[chosen - 1] = view;
+    }
+#pragma unroll 1
+    for (int f = 0; f < (entries + 3) / 4; ++f) {
+      const int4 v = four[f];
+      const int32_t of_four[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        if (of_four[e] == expert && real) routing.order[at++] = f * 4 + e;
+      }
     }
   }
-  if (expert == kThreads - 1) {  // all are counted here
+  if (expert == kThreads - 1 && real) {  // all are counted here
     routing.slots[2 * chosen] = -1;
     routing.slots[2 * chosen + 1] = entries;
     *routing.count = chosen;
@@ -99,34 +109,20 @@ __device__ inline void sort_few(const int32_t* of_entries, int entries, const Ro
   }
 }
 
-// What of a choice does not depend on logits, brought near before they are there: the biases of the
-// lane's experts, and the addresses of weights.
-struct RouteBiases {
-  static constexpr int kPerLane = kThreads / kLanes;
-  float values[kPerLane];
-  __device__ explicit RouteBiases(const RouteArgs& args) {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int e = i * kLanes + static_cast<int>(threadIdx.x % kLanes);
-      values[i] = e < args.experts ? args.bias[e] : 0;
-    }
-    if (static_cast<int>(threadIdx.x) < args.experts) prefetch(&args.table[threadIdx.x]);
-  }
-};
-
 // What a block that chooses has in shared memory: of its own, or where its weights have passed.
 struct RouteMemory {
   float scores[kWarps][kThreads];
+  uint32_t keys[kWarps][kThreads];
   float ordered[kWarps][kLanes];
   alignas(16) int32_t chosen[kWarps * kLanes];
 };
 
 // The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
 // for each row and a thread for each of up to kThreads experts: the largest key is taken top_k
-// times, of equal ones that of the first expert. The logits are there.
-__device__ inline void route_few(const RouteArgs& args, const RouteBiases& biases,
-                                 RouteMemory& memory) {
-  constexpr int kPerLane = RouteBiases::kPerLane;
+// times, of equal ones that of the first expert. The logits are there; or, if not `real`, this
+// only brings the code near, which would be cold otherwise, and writes nothing.
+__device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& memory, bool real) {
+  constexpr int kPerLane = kThreads / kLanes;
   const int rows = static_cast<int>(args.rows);
   const int experts = args.experts;
   const int top_k = args.top_k;
@@ -134,26 +130,27 @@ __device__ inline void route_few(const RouteArgs& args, const RouteBiases& biase
   auto& scores = memory.scores;
   auto& ordered = memory.ordered;
   auto& chosen = memory.chosen;
-  const int lane = threadIdx.x % kLanes;
-  const int row = threadIdx.x / kLanes;
-  chosen[threadIdx.x] = -1;
+  const int thread = threadIdx.x;
+  const int lane = thread % kLanes;
+  const int row = thread / kLanes;
+  chosen[thread] = -1;
+  const float* logits = real ? args.logits : args.bias;
+  const bool is_expert = thread < experts;
+  const float bias = is_expert ? args.bias[thread] : 0;
+#pragma unroll 1
+  for (int r = 0; r < rows; ++r) {
+    const float score =
+        score_of(is_expert ? __ldcg(&logits[(real ? r : 0) * experts + thread]) : 0, args.softcap);
+    scores[r][thread] = score;
+    memory.keys[r][thread] = is_expert ? key_of(score + bias) : 0;  // 0: no expert, or taken
+  }
   __syncthreads();
   if (row < rows) {
-    float logits[kPerLane];
+    uint32_t keys[kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int e = i * kLanes + lane;
-      logits[i] = e < experts ? __ldcg(&args.logits[int64_t{row} * experts + e]) : 0;
-    }
-    uint32_t keys[kPerLane];  // 0: no expert, or taken
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) {
-      const int e = i * kLanes + lane;
-      const float score = score_of(logits[i], args.softcap);
-      scores[row][e] = score;
-      keys[i] = e < experts ? key_of(score + biases.values[i]) : 0;
-    }
+    for (int i = 0; i < kPerLane; ++i) keys[i] = memory.keys[row][i * kLanes + lane];
     int own = 0;  // the lane's choice
+#pragma unroll 1
     for (int j = 0; j < top_k; ++j) {
       uint32_t largest = keys[0];
 #pragma unroll
@@ -171,21 +168,26 @@ __device__ inline void route_few(const RouteArgs& args, const RouteBiases& biase
       }
       if (lane == j) own = e;
     }
-    __syncwarp();
     const float score = lane < top_k ? scores[row][own] : 0;
     ordered[row][lane] = score;
     __syncwarp();
     float sum = 0;
 #pragma unroll
-    for (int j = 0; j < kLanes; ++j) sum += ordered[row][j];  // zeros behind the choices
+    for (int j = 0; j < kLanes; j += 4) {  // zeros behind the choices
+      const float4 v = *reinterpret_cast<const float4*>(&ordered[row][j]);
+      sum = (((sum + v.x) + v.y) + v.z) + v.w;
+    }
     if (lane < top_k) {
       chosen[row * top_k + lane] = own;
-      routing.experts[row * top_k + lane] = own;
-      routing.weights[row * top_k + lane] = score / sum;
+      if (real) {
+        routing.experts[row * top_k + lane] = own;
+        routing.weights[row * top_k + lane] = score / sum;
+      }
     }
   }
   __syncthreads();
-  sort_few(chosen, rows * top_k, args);
+  sort_few(chosen, rows * top_k, args, real);
+  __syncthreads();  // before all this comes again
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -15,15 +15,22 @@ __global__ void __launch_bounds__(kNormThreads) norm_kernel(Norm norm) {
   const int64_t row = blockIdx.x;
   let_others_start();
   const NormWeights weights(norm);
-  wait_for_others();
-  const float* x = norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride;
-  NormRow kept;
+  // Once for nothing, before the others are done: what is cold is code. Nothing is read then that
+  // they write.
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool real = turn == 1;
+    if (real) wait_for_others();
+    const float* x =
+        real ? norm.x + (norm.ids == nullptr ? row : norm.ids[row]) * norm.x_stride : norm.weight;
+    NormRow kept;
 #pragma unroll
-  for (int k = 0; k < NormRow::kKept; ++k) {
-    const int64_t i = threadIdx.x + k * kNormThreads;
-    kept.values[k] = i < norm.n ? x[i] : 0;
+    for (int k = 0; k < NormRow::kKept; ++k) {
+      const int64_t i = threadIdx.x + k * kNormThreads;
+      kept.values[k] = i < norm.n ? x[i] : 0;
+    }
+    norm_row(norm, x, row, kept, weights, real);
   }
-  norm_row(norm, x, row, kept, weights);
 }
 
 __global__ void rotations_kernel(const __grid_constant__ Frequencies frequencies,
@@ -118,29 +125,35 @@ __global__ void __launch_bounds__(kStoreWarps* kLanes) store_kernel(Store s) {
   let_others_start();
   if (index >= s.heads + 2 * kv_heads) return;
   const HeadPart weight(is_q ? s.q_norm : s.k_norm, is_q || is_k ? dim : 0);
-  wait_for_others();
-  const int kv_head = is_q ? 0 : (index - s.heads) % kv_heads;
-  const float* from = is_q   ? s.q + (row * s.heads + index) * dim
-                      : is_k ? s.k + (row * kv_heads + kv_head) * dim
-                             : s.v + (row * kv_heads + kv_head) * dim;
-  const HeadPart x(from, dim);
-  const int64_t entry = is_q ? 0 : entry_of(s.cache, s.rows, row, kv_head);
-  if (is_q || is_k) {
-    const auto* rotations = reinterpret_cast<const float2*>(s.rotations) + row * s.pairs;
-    norm_and_rotate(x, weight, dim, s.epsilon, rotations, s.pairs, head);
-  } else {
-#pragma unroll
-    for (int i = 0; i < HeadPart::kMost; ++i) {
-      if (lane + i * kLanes < dim) head[lane + i * kLanes] = x.values[i];
-    }
-  }
-  for (int i = lane; i < dim; i += kLanes) {
-    if (is_q) {
-      s.q_out[(row * s.heads + index) * dim + i] = static_cast<Bits16>(to_bits(head[i]));
-    } else if (is_k) {
-      put(s.cache.keys, s.cache.fp8, entry + i, head[i], s.cache.k_scale);
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool real = turn == 1;  // else once for nothing, so that the code is near
+    if (real) wait_for_others();
+    const int kv_head = is_q ? 0 : (index - s.heads) % kv_heads;
+    const float* from = is_q   ? s.q + (row * s.heads + index) * dim
+                        : is_k ? s.k + (row * kv_heads + kv_head) * dim
+                               : s.v + (row * kv_heads + kv_head) * dim;
+    const HeadPart x(real ? from : s.k_norm, dim);
+    const int64_t entry = is_q ? 0 : entry_of(s.cache, s.rows, row, kv_head);
+    if (is_q || is_k) {
+      const float* turns = real ? s.rotations + row * s.pairs * 2 : s.k_norm;
+      const auto* rotations = reinterpret_cast<const float2*>(turns);
+      norm_and_rotate(x, weight, dim, s.epsilon, rotations, s.pairs, head);
     } else {
-      put(s.cache.values, s.cache.fp8, entry + i, head[i], s.cache.v_scale);
+#pragma unroll
+      for (int i = 0; i < HeadPart::kMost; ++i) {
+        if (lane + i * kLanes < dim) head[lane + i * kLanes] = x.values[i];
+      }
+    }
+    for (int i = lane; i < dim; i += kLanes) {
+      if (!real) continue;
+      if (is_q) {
+        s.q_out[(row * s.heads + index) * dim + i] = static_cast<Bits16>(to_bits(head[i]));
+      } else if (is_k) {
+        put(s.cache.keys, s.cache.fp8, entry + i, head[i], s.cache.k_scale);
+      } else {
+        put(s.cache.values, s.cache.fp8, entry + i, head[i], s.cache.v_scale);
+      }
     }
   }
 }

@@ -127,7 +127,8 @@ __device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, 
     const int first_warp = part.in_block * part.cut.slices;
     put_gated<P>(
         gate, up, tile, part, turn, shared.of(turn % 2, 0, first_warp),
-        shared.of(turn % 2, 1, first_warp), static_cast<int>(args.rows), [](int r) { return r; }, args.h);
+        shared.of(turn % 2, 1, first_warp), static_cast<int>(args.rows), [](int r) { return r; },
+        args.h);
   }
 }
 
@@ -149,12 +150,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
     return;
   }
-  const RouteBiases biases(route);
-  multiply_tiles<kRouter>(router, block, routers);
   extern __shared__ uint4 memory[];
   static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
-  if (last_to_come(route.counter, routers)) {
-    route_few(route, biases, *reinterpret_cast<RouteMemory*>(memory));
+  // The choice once for nothing before it counts, since its code is cold.
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    if (turn == 1) {
+      multiply_tiles<kRouter>(router, block, routers);
+      if (!last_to_come(route.counter, routers)) return;
+    }
+    route_few(route, *reinterpret_cast<RouteMemory*>(memory), turn == 1);
   }
 }
 
