@@ -16,7 +16,6 @@ namespace {
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kAttendThreads = kAttendWarps * kLanes;
 // Chunks up to which the last block of a tile combines them.
-constexpr int kFewChunks = 32;
 
 // Which queries a tile has, and what they see.
 struct Tile {
@@ -94,22 +93,6 @@ __device__ void combine_warps(const uint8_t* memory, int queries, const Put& put
     }
     put(query, dim, out, top, sum);
   }
-}
-
-// Whether all other blocks of a tile and key head have written what they have. Sets their count
-// back to zero, as the next launch expects it.
-__device__ bool is_last(int32_t* arrived, int blocks) {
-  __shared__ bool last;
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    // What the block has written comes before its count, and what others have before the loads.
-    __threadfence();
-    last = atomicAdd(arrived, 1) == blocks - 1;
-    if (last) *arrived = 0;
-    __threadfence();
-  }
-  __syncthreads();
-  return last;
 }
 
 // What a block has in shared memory beside the rings.
@@ -242,12 +225,13 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
     put_tile<D, kFP8, 2>(a, tile, chunk, kv_head, per_key_head, factors.value, memory);
   }
   if (chunks == 1 || !factors.combine) return;
-  if (!is_last(a.arrived + tile_index * gridDim.y + kv_head, chunks)) return;
-  for (int in_tile = warp; in_tile < tile.queries; in_tile += kAttendWarps) {
-    const Query query(tile, in_tile, kv_head, per_key_head);
-    const int seen = chunks_seen(window, query.position);
-    if (seen > 1) combine_by_warp<D>(a, query.row, query.head, seen, factors.value);
-  }
+  if (!last_to_come(a.arrived + tile_index * gridDim.y + kv_head, chunks)) return;
+  const int in_tile = static_cast<int>(threadIdx.x) / kCombineLanes;
+  static_assert(kAttendThreads / kCombineLanes >= kQueryTile);
+  if (in_tile >= tile.queries) return;
+  const Query query(tile, in_tile, kv_head, per_key_head);
+  const int seen = chunks_seen(window, query.position);
+  if (seen > 1) combine_few<D>(a, query.row, query.head, seen, factors.value);
 }
 
 // A block takes every gridDim.x-th tile.

@@ -67,61 +67,71 @@ class Finish {
   float gate_;
 };
 
-// A query's chunks by one warp.
+// A query's chunks, up to kFewChunks, by sixteen lanes, so that a block has sixteen queries at a
+// time; a lane has eight dimensions.
+inline constexpr int kFewChunks = 32;
+inline constexpr int kCombineLanes = 16;
 template <int D>
-__device__ void combine_by_warp(const Attention& a, int64_t row, int head, int chunks,
-                                float value_scale) {
-  constexpr int kPairs = D / 2 < kLanes ? 1 : D / 2 / kLanes;  // of dimensions, of a lane
-  constexpr int kBatch = 16;
-  const int lane = threadIdx.x % kLanes;
+__device__ void combine_few(const Attention& a, int64_t row, int head, int chunks,
+                            float value_scale) {
+  constexpr int kBatch = 8;
+  const auto lane = static_cast<int>(threadIdx.x % kCombineLanes);
+  const unsigned group = 0xffffu << (threadIdx.x & 16);
+  const bool has_dims = lane < D / 8;
   const Finish finish(a, value_scale, row, head);
   const Partial partial(a, row, head);
-  const auto* outs = reinterpret_cast<const float2*>(partial.outs);
   const auto stat_of = [&](int chunk) {
     return chunk < chunks ? __ldcg(partial.stats + chunk) : make_float2(-INFINITY, 0);
   };
-  const bool has_dims = lane < D / 2;
-  float2 own = stat_of(lane);
-  float top = own.x;
-  for (int c = lane + kLanes; c < chunks; c += kLanes) top = fmaxf(top, stat_of(c).x);
+  float2 stats[2] = {stat_of(lane), stat_of(lane + kCombineLanes)};
+  const auto* outs = reinterpret_cast<const float4*>(partial.outs) + lane * 2;
+  float4 values[kBatch][2];
+  const auto load = [&](int first) {
+#pragma unroll
+    for (int c = 0; c < kBatch; ++c) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        values[c][i] = has_dims && first + c < chunks ? __ldcg(outs + (first + c) * (D / 4) + i)
+                                                      : make_float4(0, 0, 0, 0);
+      }
+    }
+  };
+  load(0);
+  float top = fmaxf(stats[0].x, stats[1].x);
+#pragma unroll
+  for (int distance = kCombineLanes / 2; distance > 0; distance /= 2) {
+    top = fmaxf(top, __shfl_xor_sync(group, top, distance));
+  }
+#pragma unroll
+  for (float2& stat : stats) stat.x = exp2f(stat.x - base_or_zero(top));
   float sum = 0;
-  float2 out[kPairs] = {};
+  float4 out[2] = {};
+#pragma unroll 1
   for (int first = 0; first < chunks; first += kBatch) {
-    float2 values[kBatch][kPairs];
+    if (first > 0) load(first);
+    const float2 own = first < kCombineLanes ? stats[0] : stats[1];
 #pragma unroll
     for (int c = 0; c < kBatch; ++c) {
-#pragma unroll
-      for (int p = 0; p < kPairs; ++p) {
-        values[c][p] = has_dims && first + c < chunks
-                           ? __ldcg(outs + int64_t{first + c} * (D / 2) + p * kLanes + lane)
-                           : make_float2(0, 0);
-      }
-    }
-    if (first == 0) {
-      for (int distance = 16; distance > 0; distance /= 2) {
-        top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, distance));
-      }
-    } else if (first % kLanes == 0) {
-      own = stat_of(first + lane);
-    }
-    const float own_factor = exp2f(own.x - base_or_zero(top));
-#pragma unroll
-    for (int c = 0; c < kBatch; ++c) {
-      const int from = first % kLanes + c;
-      const float factor = __shfl_sync(0xffffffffu, own_factor, from);
-      const float chunk_sum = __shfl_sync(0xffffffffu, own.y, from);
-      if (first + c >= chunks) break;
+      const int from = first % kCombineLanes + c;
+      const float factor = __shfl_sync(group, own.x, from, kCombineLanes);
+      const float chunk_sum = __shfl_sync(group, own.y, from, kCombineLanes);
+      if (first + c >= chunks) continue;
       sum = fmaf(chunk_sum, factor, sum);
 #pragma unroll
-      for (int p = 0; p < kPairs; ++p) {
-        out[p].x = fmaf(values[c][p].x, factor, out[p].x);
-        out[p].y = fmaf(values[c][p].y, factor, out[p].y);
+      for (int i = 0; i < 2; ++i) {
+        out[i].x = fmaf(values[c][i].x, factor, out[i].x);
+        out[i].y = fmaf(values[c][i].y, factor, out[i].y);
+        out[i].z = fmaf(values[c][i].z, factor, out[i].z);
+        out[i].w = fmaf(values[c][i].w, factor, out[i].w);
       }
     }
   }
   if (!has_dims) return;
 #pragma unroll
-  for (int p = 0; p < kPairs; ++p) finish.put((p * kLanes + lane) * 2, out[p], sum);
+  for (int i = 0; i < 2; ++i) {
+    finish.put(lane * 8 + i * 4, make_float2(out[i].x, out[i].y), sum);
+    finish.put(lane * 8 + i * 4 + 2, make_float2(out[i].z, out[i].w), sum);
+  }
 }
 
 inline constexpr int kCombineThreads = 256;

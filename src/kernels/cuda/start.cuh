@@ -28,10 +28,13 @@ __device__ inline bool last_to_come(int32_t* counter, int blocks) {
   __shared__ bool last;
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    last = atomicAdd(counter, 1) == blocks - 1;
+    int32_t before = 0;
+    asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], 1;"
+                 : "=r"(before)
+                 : "l"(counter)
+                 : "memory");
+    last = before == blocks - 1;
     if (last) *counter = 0;
-    __threadfence();
   }
   __syncthreads();
   return last;
