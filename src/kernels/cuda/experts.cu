@@ -2,6 +2,8 @@
 // chosen experts in turn, each for all rows of the expert, eight at a time. Either a warp has a
 // tile to itself and adds up its slices, in the order that all agree on, so that nothing is
 // exchanged; or, where tiles are few, the warps of a team share one.
+#include <type_traits>
+
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/weights.cuh"
 
@@ -48,6 +50,13 @@ struct Deal {
   }
 };
 
+// Reads what the choice of experts left: past the first-level cache before wait_for_others(), where
+// that may hold what was there before.
+template <bool kEarly, typename T>
+__device__ __forceinline__ T read(const T* from) {
+  return kEarly ? __ldcg(from) : *from;
+}
+
 // A pass of a warp: up to eight rows of an item.
 struct Pass {
   int item;
@@ -67,15 +76,16 @@ struct Walk {
 
   __device__ Pass begin() const {
     Pass pass = {.item = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kLanes)};
-    open(pass);
+    open<true>(pass);
     return pass;
   }
   __device__ bool ended(const Pass& pass) const { return pass.item >= deal.items; }
+  template <bool kEarly>
   __device__ void advance(Pass& pass) const {
     pass.row += 8;
     if (pass.row < pass.rows_end) return;
     pass.item += stride(pass);
-    open(pass);
+    open<kEarly>(pass);
   }
   // The units that the warp has of it.
   __device__ int first(const Pass& pass) const { return pass.whole ? 0 : part.first; }
@@ -86,6 +96,7 @@ struct Walk {
     return static_cast<int>(pass.whole ? args.warps.divisor : args.teams.divisor);
   }
   // Finds the next item of an expert of this packing, from pass.item on.
+  template <bool kEarly>
   __device__ void open(Pass& pass) const {
     for (;; pass.item += stride(pass)) {
       if (pass.whole && pass.item >= deal.whole) {
@@ -95,12 +106,26 @@ struct Walk {
       if (ended(pass)) return;
       pass.slot = args.tiles.quotient(pass.item);
       pass.tile = pass.item - pass.slot * static_cast<int>(args.tiles.divisor);
-      pass.row = args.routing.slots[2 * pass.slot + 1];
-      pass.rows_end = args.routing.slots[2 * pass.slot + 3];
-      if ((args.routing.views[pass.slot].*matrix).packing == P) return;
+      pass.row = read<kEarly>(&args.routing.slots[2 * pass.slot + 1]);
+      pass.rows_end = read<kEarly>(&args.routing.slots[2 * pass.slot + 3]);
+      const MatrixView& view = args.routing.views[pass.slot].*matrix;
+      const int32_t packing = read<kEarly>(reinterpret_cast<const int32_t*>(&view.packing));
+      if (packing == static_cast<int32_t>(P)) return;
     }
   }
 };
+
+struct Addresses {
+  const uint8_t* values;
+  const uint8_t* scales;
+};
+template <bool kEarly>
+__device__ __forceinline__ Addresses addresses_of(const MatrixView& m) {
+  static_assert(sizeof(MatrixView) == 32 && sizeof(ExpertView) == 96);
+  // Both with one load; views are cut from scratch, which is aligned.
+  const ulonglong2 both = read<kEarly>(reinterpret_cast<const ulonglong2*>(&m));
+  return {reinterpret_cast<const uint8_t*>(both.x), reinterpret_cast<const uint8_t*>(both.y)};
+}
 
 // Asks for what a block will want to know of the first kThreads chosen experts, all at once: the
 // lines come to the first-level cache, where later loads, which depend on each other, find them.
@@ -118,7 +143,7 @@ template <Packing P, typename Next>
 __device__ __forceinline__ void multiply_item(WeightStream<P, 2>& weights, int begin, int end,
                                               int slice, const Bits16* x, const Bits16* ahead,
                                               const float* const (&scales)[2], float (&total)[2][4],
-                                              Next& next) {
+                                              const Next& next) {
 #pragma unroll 1
   for (int first = begin; first < end; first += slice) {
     const int slice_end = min(first + slice, end);
@@ -159,43 +184,45 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Part part(args.hidden);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const Routing& routing = args.routing;
+  if (!routing.settled) wait_for_others();
+  const Deal deal(__ldcg(routing.count), args, part, Weights::kPerUnit);
+  const Walk<P> walk = {args, deal, part, &ExpertView::gate};
+  Pass opened = walk.begin();
+  const auto open = [&](auto early, typename Weights::Source& source) {
+    for (; !walk.ended(opened) && source.units == 0; walk.template advance<early>(opened)) {
+      const ExpertView& view = routing.views[opened.slot];
+      const int first = walk.first(opened);
+      source.set(0, addresses_of<early>(view.gate), opened.tile * part.units + first);
+      source.set(1, addresses_of<early>(view.up), opened.tile * part.units + first);
+      source.units = walk.end(opened) - first;
+    }
+  };
+  const auto next = [&](typename Weights::Source& source) { open(std::false_type(), source); };
+  // Rows that are not there are multiplied like the last one, and left.
+  const auto x_of = [&](auto early, const Pass& of) {
+    const int place = min(of.row + part.lane / 4, of.rows_end - 1);
+    const int entry = read<early>(&routing.order[place]);
+    return x + args.top_k.quotient(entry) * padded(args.hidden) + part.lane % 4 * 16;
+  };
+  Weights weights(shared.ring);
+  Pass pass = opened;
+  weights.fill([&](typename Weights::Source& source) { open(std::true_type(), source); });
+  const Bits16* own_x = walk.ended(pass) ? x : x_of(std::true_type(), pass);
+  if (routing.settled) wait_for_others();
   let_others_start();
-  wait_for_others();
   uint32_t near = 0;
   if (static_cast<int>(threadIdx.x) < args.most_slots) {
     const ExpertView& view = routing.views[threadIdx.x];
     near = bring_near(routing, view.gate, view.up);
   }
-  const Deal deal(*routing.count, args, part, Weights::kPerUnit);
-  const Walk<P> walk = {args, deal, part, &ExpertView::gate};
-  Pass opened = walk.begin();
-  auto next = [&](typename Weights::Source& source) {
-    for (; !walk.ended(opened) && source.units == 0; walk.advance(opened)) {
-      const ExpertView& view = routing.views[opened.slot];
-      const int first = walk.first(opened);
-      source.set(0, view.gate, opened.tile * part.units + first);
-      source.set(1, view.up, opened.tile * part.units + first);
-      source.units = walk.end(opened) - first;
-    }
-  };
-  Weights weights(shared.ring);
-  Pass pass = opened;
-  weights.fill(next);
-  shared.of(1, 0, warp)[part.lane] = __uint_as_float(near);
-  if (walk.ended(pass)) return;
-  // Rows that are not there are multiplied like the last one, and left.
-  const auto x_of = [&](const Pass& of) {
-    const int entry = routing.order[min(of.row + part.lane / 4, of.rows_end - 1)];
-    return x + args.top_k.quotient(entry) * padded(args.hidden) + part.lane % 4 * 16;
-  };
-  const Bits16* own_x = x_of(pass);
   weights.bring(own_x + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
                 shared.of(1, 0, warp) + part.lane);
+  shared.of(1, 1, warp)[part.lane] = __uint_as_float(near);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
-    walk.advance(following);
-    const Bits16* following_x = walk.ended(following) ? own_x : x_of(following);
+    walk.template advance<false>(following);
+    const Bits16* following_x = walk.ended(following) ? own_x : x_of(std::false_type(), following);
     const MatrixView& gate = routing.views[pass.slot].gate;
     const MatrixView& up = routing.views[pass.slot].up;
     const float* const scales[2] = {fp8_scales(gate, pass.tile, part.units),
@@ -239,44 +266,47 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int last_tile = static_cast<int>(tiles_of(args.hidden)) - 1;
   const Routing& routing = args.routing;
-  let_others_start();
-  wait_for_others();
-  uint32_t near = 0;
-  if (static_cast<int>(threadIdx.x) < args.most_slots) {
-    const MatrixView& down = routing.views[threadIdx.x].down;
-    near = bring_near(routing, down, down);
-  }
-  const Deal deal(*routing.count, args, part, Weights::kPerUnit);
+  if (!routing.settled) wait_for_others();
+  const Deal deal(__ldcg(routing.count), args, part, Weights::kPerUnit);
   const Walk<P> walk = {args, deal, part, &ExpertView::down};
   // Behind the last tile, the last is read once more.
   const auto tile_of = [&](const Pass& of, int m) { return min(2 * of.tile + m, last_tile); };
   Pass opened = walk.begin();
-  auto next = [&](typename Weights::Source& source) {
-    for (; !walk.ended(opened) && source.units == 0; walk.advance(opened)) {
-      const MatrixView& down = routing.views[opened.slot].down;
+  const auto open = [&](auto early, typename Weights::Source& source) {
+    for (; !walk.ended(opened) && source.units == 0; walk.template advance<early>(opened)) {
+      const Addresses down = addresses_of<early>(routing.views[opened.slot].down);
       const int first = walk.first(opened);
       source.set(0, down, tile_of(opened, 0) * part.units + first);
       source.set(1, down, tile_of(opened, 1) * part.units + first);
       source.units = walk.end(opened) - first;
     }
   };
-  Weights weights(shared.ring);
-  Pass pass = opened;
-  weights.fill(next);
-  shared.of(1, 0, warp)[part.lane] = __uint_as_float(near);
-  if (walk.ended(pass)) return;
-  const auto h_of = [&](const Pass& of) {
-    const int entry = routing.order[min(of.row + part.lane / 4, of.rows_end - 1)];
+  const auto next = [&](typename Weights::Source& source) { open(std::false_type(), source); };
+  // Rows that are not there are multiplied like the last one, and left.
+  const auto h_of = [&](auto early, const Pass& of) {
+    const int place = min(of.row + part.lane / 4, of.rows_end - 1);
+    const int entry = read<early>(&routing.order[place]);
     return h + entry * padded(args.inner) + part.lane % 4 * 16;
   };
-  const Bits16* own_h = h_of(pass);
+  Weights weights(shared.ring);
+  Pass pass = opened;
+  weights.fill([&](typename Weights::Source& source) { open(std::true_type(), source); });
+  const Bits16* own_h = walk.ended(pass) ? h : h_of(std::true_type(), pass);
+  if (routing.settled) wait_for_others();
+  let_others_start();
+  uint32_t near = 0;
+  if (static_cast<int>(threadIdx.x) < args.most_slots) {
+    const MatrixView& down = routing.views[threadIdx.x].down;
+    near = bring_near(routing, down, down);
+  }
   weights.bring(own_h + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
                 shared.of(1, 0, warp) + part.lane);
+  shared.of(1, 1, warp)[part.lane] = __uint_as_float(near);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
-    walk.advance(following);
-    const Bits16* following_h = walk.ended(following) ? own_h : h_of(following);
+    walk.template advance<false>(following);
+    const Bits16* following_h = walk.ended(following) ? own_h : h_of(std::false_type(), following);
     const MatrixView& down = routing.views[pass.slot].down;
     const float* const scales[2] = {fp8_scales(down, tile_of(pass, 0), part.units),
                                     fp8_scales(down, tile_of(pass, 1), part.units)};

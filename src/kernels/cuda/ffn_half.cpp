@@ -47,6 +47,7 @@ struct Buffers {
     routing.slots = cutter.take<int32_t>(2 * sizes.experts + 2);
     routing.count = cutter.take<int32_t>(1);
     routing.views = cutter.take<ExpertView>(sizes.experts);
+    routing.settled = true;  // the shared expert's down comes between
     expert_h = cutter.take<Bits16>(entries * padded(sizes.expert_inner));
     y = cutter.take<float>(entries * sizes.hidden);
   }

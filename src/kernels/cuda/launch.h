@@ -71,7 +71,8 @@ struct Product {
   float* copy = nullptr;
 };
 inline constexpr int kMostProducts = 4;
-// Products of the same rows; matrices of the same columns.
+// Products of the same rows; matrices of the same columns. When the kernel that follows begins,
+// what was there before this one's is complete: it may be read past the first-level cache at once.
 void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows);
 
 // ---- experts.cu
@@ -88,6 +89,9 @@ struct Routing {
                                 // place in `order`; behind the last one: (-1, entries)
   int32_t* count = nullptr;     // [1] chosen experts
   ExpertView* views = nullptr;  // [experts] of the chosen experts
+  // Whether multiply() comes between this and the experts, so that it is there when they begin:
+  // they ask for their weights while the product runs.
+  bool settled = false;
 };
 // h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`
 // bounds the number of chosen experts. Experts of another packing are passed over.

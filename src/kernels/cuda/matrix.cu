@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
   const int64_t first_row = blockIdx.y * int64_t{8 * N};
   const bool real = tile < tiles_of(m.rows);
   float sums[N][4] = {};
-  let_others_start();
   wait_for_others();
+  let_others_start();  // not before: launch.h, multiply()
   if (real) {
     const Bits16* x[N];
 #pragma unroll

@@ -18,7 +18,7 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
   const int warp = threadIdx.x / kLanes;
   const int units = part.end - part.first;
   int opened = first;
-  auto next = [&](typename Weights::Source& source) {
+  const auto next = [&](typename Weights::Source& source) {
     for (; opened < blocks && source.units == 0; opened += grid) {
       const MatrixView& m = args.of(opened).matrix;
       const int tile = args.tiles_before(opened, part.cut.tiles()) + part.in_block;
@@ -28,9 +28,9 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
     }
   };
   Weights weights(shared.ring);
-  let_others_start();
   weights.fill(next);
   wait_for_others();
+  let_others_start();  // not before: launch.h, multiply()
   // Rows that are not there are multiplied like the last one, and left.
   const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
   const Bits16* x = args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, 
   const int units = part.end - part.first;
   const int tiles = static_cast<int>(tiles_of(gate.rows));
   int opened = first;
-  auto next = [&](typename Weights::Source& source) {
+  const auto next = [&](typename Weights::Source& source) {
     for (; opened < args.blocks && source.units == 0; opened += grid) {
       const int tile = opened * part.cut.tiles() + part.in_block;
       if (tile >= tiles) continue;
@@ -150,6 +150,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
     return;
   }
+  let_others_start();
   extern __shared__ uint4 memory[];
   static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
   // The choice once for nothing before it counts, since its code is cold.

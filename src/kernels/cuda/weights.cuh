@@ -216,7 +216,8 @@ class WeightStream {
     const uint8_t* scales[M];
     int units = 0;  // left
     // `unit`: the first, among all of the matrix.
-    __device__ void set(int m, const MatrixView& matrix, int unit) {
+    template <typename Matrix>  // with `values` and `scales`
+    __device__ void set(int m, const Matrix& matrix, int unit) {
       const int lane = static_cast<int>(threadIdx.x) % kLanes;
       values[m] = matrix.values + lane * 16 + static_cast<uint64_t>(unit) * unit_bytes(P);
       if constexpr (P == Packing::kNVFP4) {
@@ -234,7 +235,7 @@ class WeightStream {
   // Starts the copies of all stages but one. next(source) opens the first units, and whenever those
   // in hand are all under way the next; where it leaves no units, nothing is copied.
   template <typename Next>
-  __device__ __forceinline__ void fill(Next& next) {
+  __device__ __forceinline__ void fill(const Next& next) {
     if constexpr (kPerUnit == 1) {  // little code, which has to be fetched each time
 #pragma unroll 1
       for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, 0, next);
@@ -265,7 +266,7 @@ class WeightStream {
   // ring. `scales8` is the scale of FP8 matrices.
   template <typename Next>
   __device__ __forceinline__ void multiply(const float* const (&scales8)[M], const Bits16* ahead,
-                                           float (&sums)[M][4], Next& next) {
+                                           float (&sums)[M][4], const Next& next) {
     float own[M][4] = {};  // FP8: before the scale
     float scale[M] = {};
     if constexpr (P == Packing::kFP8) {
@@ -291,7 +292,7 @@ class WeightStream {
   template <typename Next>
   __device__ __forceinline__ void multiply(int first, int end, const Bits16* x, const Bits16* ahead,
                                            const float* const (&scales8)[M], float (&sums)[M][4],
-                                           Next& next) {
+                                           const Next& next) {
 #pragma unroll 1
     for (int unit = first; unit < end; ++unit) {
       const float* scales[M];
@@ -304,7 +305,7 @@ class WeightStream {
  private:
   // Fills the place `to`; stages are counted from the first.
   template <typename Next>
-  __device__ __forceinline__ void feed(uint32_t to, int stage, Next& next) {
+  __device__ __forceinline__ void feed(uint32_t to, int stage, const Next& next) {
     if (stage % kPerUnit == 0 && source_.units == 0) {
       next(source_);
       at_ = 0;
@@ -328,7 +329,7 @@ class WeightStream {
 
   template <typename Next>
   __device__ __forceinline__ void multiply_stage(int stage, const Bits16* ahead,
-                                                 float (&sums)[M][4], Next& next) {
+                                                 float (&sums)[M][4], const Next& next) {
     uint4 v[M][2];
     uint32_t scale[M] = {};
 #pragma unroll
