@@ -75,7 +75,8 @@ struct Walk {
   MatrixView ExpertView::* matrix;
 
   __device__ Pass begin() const {
-    Pass pass = {.item = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / kLanes)};
+    // A round that is not full gives some warps of every block an item, not all warps of some.
+    Pass pass = {.item = static_cast<int>(threadIdx.x / kLanes * gridDim.x + blockIdx.x)};
     open<true>(pass);
     return pass;
   }
@@ -95,13 +96,19 @@ struct Walk {
   __device__ int stride(const Pass& pass) const {
     return static_cast<int>(pass.whole ? args.warps.divisor : args.teams.divisor);
   }
+  // The block's place among those that take a last round, which may not be full: every second one
+  // first, since neighbours tend to be on one processor.
+  __device__ int in_turn() const {
+    const auto block = static_cast<int>(blockIdx.x);
+    return block / 2 + (block % 2 == 0 ? 0 : static_cast<int>(gridDim.x + 1) / 2);
+  }
   // Finds the next item of an expert of this packing, from pass.item on.
   template <bool kEarly>
   __device__ void open(Pass& pass) const {
     for (;; pass.item += stride(pass)) {
       if (pass.whole && pass.item >= deal.whole) {
         pass.whole = false;
-        pass.item = deal.whole + static_cast<int>(blockIdx.x) * part.cut.tiles() + part.in_block;
+        pass.item = deal.whole + in_turn() * part.cut.tiles() + part.in_block;
       }
       if (ended(pass)) return;
       pass.slot = args.tiles.quotient(pass.item);

@@ -225,7 +225,7 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
                         .y_stride = sizes.hidden,
                         .add = !sparse,
                         .copy = sparse ? nullptr : tap};
-  multiply(machine.stream(), &down, 1, b.h, rows);
+  multiply(machine.stream(), &down, 1, b.h, rows, b.routing.settled);
   if (sparse) add_experts(machine, state, layer, sizes, b, tap);
 }
 

@@ -71,9 +71,11 @@ struct Product {
   float* copy = nullptr;
 };
 inline constexpr int kMostProducts = 4;
-// Products of the same rows; matrices of the same columns. When the kernel that follows begins,
-// what was there before this one's is complete: it may be read past the first-level cache at once.
-void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows);
+// Products of the same rows; matrices of the same columns. With `settles`, the kernel that follows
+// does not begin before what came before this one is complete: it may read that at once, past the
+// first-level cache.
+void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows,
+              bool settles = false);
 
 // ---- experts.cu
 
@@ -89,8 +91,8 @@ struct Routing {
                                 // place in `order`; behind the last one: (-1, entries)
   int32_t* count = nullptr;     // [1] chosen experts
   ExpertView* views = nullptr;  // [experts] of the chosen experts
-  // Whether multiply() comes between this and the experts, so that it is there when they begin:
-  // they ask for their weights while the product runs.
+  // Whether a multiply() that settles comes between this and the experts: they ask for their
+  // weights while the product runs.
   bool settled = false;
 };
 // h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`

@@ -117,8 +117,9 @@ __global__ void __launch_bounds__(kThreads) multiply_kernel(const __grid_constan
   const int64_t first_row = blockIdx.y * int64_t{8 * N};
   const bool real = tile < tiles_of(m.rows);
   float sums[N][4] = {};
+  if (!args.settles) let_others_start();
   wait_for_others();
-  let_others_start();  // not before: launch.h, multiply()
+  if (args.settles) let_others_start();
   if (real) {
     const Bits16* x[N];
 #pragma unroll
@@ -168,12 +169,14 @@ void multiply_many(Stream stream, const Products& args) {
 
 }  // namespace
 
-void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows) {
+void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows,
+              bool settles) {
   // A launch for each packing that is there.
   for (const Packing packing : {Packing::kBFloat16, Packing::kFP8, Packing::kNVFP4}) {
     Products args;
     args.x = x;
     args.rows = rows;
+    args.settles = settles;
     for (int p = 0; p < count; ++p) {
       if (products[p].matrix.packing == packing) args.add(products[p]);
     }

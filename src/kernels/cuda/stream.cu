@@ -28,9 +28,10 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
     }
   };
   Weights weights(shared.ring);
+  if (!args.settles) let_others_start();
   weights.fill(next);
   wait_for_others();
-  let_others_start();  // not before: launch.h, multiply()
+  if (args.settles) let_others_start();
   // Rows that are not there are multiplied like the last one, and left.
   const int row = min(part.lane / 4, static_cast<int>(args.rows) - 1);
   const Bits16* x = args.x + row * padded(args.products[0].matrix.columns) + part.lane % 4 * 16;

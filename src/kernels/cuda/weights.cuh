@@ -151,6 +151,7 @@ struct Products {
   int count = 0;
   const Bits16* x = nullptr;
   int64_t rows = 0;
+  bool settles = false;  // launch.h, multiply()
 
   void add(const Product& product) {
     const MatrixView& m = product.matrix;
