@@ -176,7 +176,8 @@ __device__ void put_tile(const Attention& a, const Tile& tile, int chunk, int kv
   combine_warps<D, kFP8, kSets>(memory, tile.queries, put);
 }
 
-template <int D, bool kFP8>
+// kFew: of few chunks, which the last block may combine.
+template <int D, bool kFP8, bool kFew>
 __device__ void attend_tile(const Attention& a, const Factors& factors, const Tile& tile,
                             int tile_index, int per_key_head, uint8_t* memory, TileMemory& shared) {
   using Memory = AttendMemory<D, kFP8>;
@@ -224,7 +225,7 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
   } else {
     put_tile<D, kFP8, 2>(a, tile, chunk, kv_head, per_key_head, factors.value, memory);
   }
-  if (chunks == 1 || !factors.combine) return;
+  if (!kFew || chunks == 1 || !factors.combine) return;
   if (!last_to_come(a.arrived + tile_index * gridDim.y + kv_head, chunks)) return;
   const int in_tile = static_cast<int>(threadIdx.x) / kCombineLanes;
   static_assert(kAttendThreads / kCombineLanes >= kQueryTile);
@@ -235,7 +236,7 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
 }
 
 // A block takes every gridDim.x-th tile.
-template <int D, bool kFP8>
+template <int D, bool kFP8, bool kFew>
 __global__ void __launch_bounds__(kAttendThreads, 2)
     attend_kernel(const __grid_constant__ Attention a, const Factors factors) {
   extern __shared__ uint4 memory_start[];
@@ -247,8 +248,8 @@ __global__ void __launch_bounds__(kAttendThreads, 2)
     const Tile tile = find_tile(a, at, per_key_head);
     if (tile.queries == 0) return;
     if (at != static_cast<int>(blockIdx.x)) __syncthreads();
-    attend_tile<D, kFP8>(a, factors, tile, at, per_key_head,
-                         reinterpret_cast<uint8_t*>(memory_start), shared);
+    attend_tile<D, kFP8, kFew>(a, factors, tile, at, per_key_head,
+                               reinterpret_cast<uint8_t*>(memory_start), shared);
   }
 }
 
@@ -263,28 +264,37 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (chunks > 1) combine_by_block<D>(a, row, blockIdx.x, chunks, value_scale);
 }
 
-template <int D, bool kFP8>
-void attend_cache(Stream stream, const Attention& a) {
+template <int D, bool kFP8, bool kFew>
+void attend_chunks(Stream stream, const Attention& a) {
   constexpr int kBytes = AttendMemory<D, kFP8>::kBytes;
-  one_block_each<attend_kernel<D, kFP8>>(kBytes);
+  constexpr auto kKernel = attend_kernel<D, kFP8, kFew>;
+  one_block_each<kKernel>(kBytes);
   // A power of two is one instruction.
   const Factors factors = {
       .score = kLog2E / sqrtf(static_cast<float>(D)) * (kFP8 ? a.cache.k_scale : 1),
       .value = kFP8 ? a.cache.v_scale : 1,
-      .combine = a.arrived != nullptr && a.most_tile_chunks <= kFewChunks &&
+      .combine = kFew && a.arrived != nullptr &&
                  int64_t{a.query_tiles} * a.cache.kv_heads <= kMostArrivals};
   // Where chunks are blocks enough, those for tiles that are not there would take longer than they
   // are worth: then there are as many as for rows of one sequence.
   const int64_t queries = a.row_count * (a.heads / a.cache.kv_heads);
-  const int64_t tiles = a.most_tile_chunks <= kFewChunks
-                            ? a.query_tiles
-                            : std::min<int64_t>(a.query_tiles, ceil_divide(queries, kQueryTile));
+  const int64_t tiles =
+      kFew ? a.query_tiles : std::min<int64_t>(a.query_tiles, ceil_divide(queries, kQueryTile));
   const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(a.cache.kv_heads),
                   static_cast<unsigned>(a.most_tile_chunks));
-  start(stream, attend_kernel<D, kFP8>, grid, kAttendThreads, kBytes, a, factors);
+  start(stream, kKernel, grid, kAttendThreads, kBytes, a, factors);
   if (factors.combine) return;
   const dim3 heads(static_cast<unsigned>(a.heads), static_cast<unsigned>(a.row_count));
   start(stream, combine_kernel<D>, heads, kCombineThreads, 0, a, factors.value);
+}
+
+template <int D, bool kFP8>
+void attend_cache(Stream stream, const Attention& a) {
+  if (a.most_tile_chunks <= kFewChunks) {
+    attend_chunks<D, kFP8, true>(stream, a);
+  } else {
+    attend_chunks<D, kFP8, false>(stream, a);
+  }
 }
 
 template <int D>

@@ -137,10 +137,16 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& me
   const float* logits = real ? args.logits : args.bias;
   const bool is_expert = thread < experts;
   const float bias = is_expert ? args.bias[thread] : 0;
+  float row_logits[kWarps];
+#pragma unroll
+  for (int r = 0; r < kWarps; ++r) {
+    row_logits[r] = r < rows && is_expert ? __ldcg(&logits[(real ? r : 0) * experts + thread]) : 0;
+  }
+#pragma unroll
+  for (int r = 0; r < kWarps; ++r) scores[r][thread] = row_logits[r];
 #pragma unroll 1
   for (int r = 0; r < rows; ++r) {
-    const float score =
-        score_of(is_expert ? __ldcg(&logits[(real ? r : 0) * experts + thread]) : 0, args.softcap);
+    const float score = score_of(scores[r][thread], args.softcap);
     scores[r][thread] = score;
     memory.keys[r][thread] = is_expert ? key_of(score + bias) : 0;  // 0: no expert, or taken
   }
