@@ -2,7 +2,7 @@
 // weights (weights.cuh); more take tiles of rows that share a reading of a matrix. Both have the
 // same order of sums.
 #include "kernels/cuda/start.cuh"
-#include "kernels/cuda/weights.cuh"
+#include "kernels/cuda/tiles.cuh"
 
 namespace lagoon::kernels::cuda {
 namespace {
