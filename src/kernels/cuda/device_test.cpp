@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "kernels/cuda/backend.h"
+#include "kernels/cuda/gpu_test.h"
 #include "kernels/cuda/layer_rig.h"
 #include "kernels/cuda/matrix.h"
 #include "kernels/cuda/plan.h"
@@ -22,34 +23,6 @@
 
 namespace lagoon::kernels::cuda {
 namespace {
-
-class GpuTest : public testing::Test {
- protected:
-  void SetUp() override {
-    auto device = Device::open();
-    if (!device.ok()) GTEST_SKIP() << device.error().message;
-    device_ = std::move(device).value();
-  }
-  template <typename T>
-  T* to_device(const std::vector<T>& values) {
-    T* memory = device_->scratch_of<T>(static_cast<int64_t>(values.size()));
-    check_device(cudaMemcpyAsync(memory, values.data(), values.size() * sizeof(T),
-                                 cudaMemcpyHostToDevice, device_->stream()),
-                 "a copy");
-    device_->wait();
-    return memory;
-  }
-  template <typename T>
-  std::vector<T> from_device(const T* memory, int64_t count) {
-    device_->wait();
-    std::vector<T> values(static_cast<size_t>(count));
-    check_device(
-        cudaMemcpy(values.data(), memory, values.size() * sizeof(T), cudaMemcpyDeviceToHost),
-        "a copy");
-    return values;
-  }
-  std::unique_ptr<Device> device_;
-};
 
 const char* name_of(Format format) {
   return format == Format::kBFloat16 ? "BF16" : format == Format::kFP8 ? "FP8" : "NVFP4";
