@@ -41,7 +41,7 @@ struct AttendMemory {
   static constexpr int kValuePiece = kRow / 8 < 16 ? kRow / 8 : 16;
   static constexpr int kValuePieces = kRow / 8 / kValuePiece;
   static constexpr int kValueDims = kValuePiece / kElement;
-  // Blocks of keys, and of values, that are under way: 4 KiB each of both together at D = 128.
+  // Blocks of keys, and of values, that are under way.
   static constexpr int kStages = kFP8 ? 2 : 1;
   static constexpr int kGroups = 2 * kStages;
 
@@ -56,6 +56,7 @@ struct AttendMemory {
 
   static constexpr int kQueries = kAttendWarps * kOfWarp;  // where they lie, in order of products
   static constexpr int kBytes = kQueries + kQueryTile * D * 2;
+  static_assert(kBytes + 1024 <= 99 * 1024);  // of a block on GPUs of 8.6, 8.9 and 12
 };
 
 // ---- Numbers
@@ -250,7 +251,7 @@ class KeySource {
            Memory::kRow;
   }
   __device__ void find_page() {
-    if (pages_ != nullptr && key_ < end_) block_ = pages_[index_];
+    if (pages_ != nullptr && key_ < end_) block_ = __ldcg(pages_ + index_);
   }
   __device__ void advance() {
     key_ += kKeyStep;

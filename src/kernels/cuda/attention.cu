@@ -15,7 +15,6 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kAttendThreads = kAttendWarps * kLanes;
-// Chunks up to which the last block of a tile combines them.
 
 // Which queries a tile has, and what they see.
 struct Tile {
@@ -27,17 +26,24 @@ struct Tile {
   int highest = 0;  // of the last
 };
 
+// Rows and page tables of a step are there before its first kernel, and need not be waited for;
+// what is read so goes past the first-level cache.
+__device__ Group group_of(const Attention& a, int g) {
+  static_assert(sizeof(Group) == sizeof(int4));
+  const int4 v = __ldcg(reinterpret_cast<const int4*>(a.groups) + g);
+  return {.first_row = v.x, .rows = v.y, .sequence = v.z, .first_position = v.w};
+}
+
 // Where there may be fewer tiles than blocks, an empty group follows the last one.
 __device__ Tile find_tile(const Attention& a, int at, int per_key_head) {
-  int g = 0;
-  for (;; ++g) {
-    const int tiles = (a.groups[g].rows * per_key_head + kQueryTile - 1) / kQueryTile;
+  Tile tile;
+  for (int g = 0;; ++g) {
+    tile.group = group_of(a, g);
+    const int tiles = (tile.group.rows * per_key_head + kQueryTile - 1) / kQueryTile;
     if (at < tiles) break;
     if (tiles == 0) return {};
     at -= tiles;
   }
-  Tile tile;
-  tile.group = a.groups[g];
   tile.first = at * kQueryTile;
   tile.queries = min(kQueryTile, tile.group.rows * per_key_head - tile.first);
   tile.nearest = tile.group.first_position + tile.first / per_key_head;
@@ -195,7 +201,8 @@ __device__ void attend_tile(const Attention& a, const Factors& factors, const Ti
   if (key + kKeyBlock <= tile.lowest) key += (tile.lowest - key) / kKeyStep * kKeyStep;
   if (key + kKeyBlock <= tile.lowest) key += kKeyStep;
   KeySource<D, kFP8> source(
-      a.cache, window > 0 ? nullptr : a.rows.pages + a.rows.table_offsets[tile.group.sequence],
+      a.cache,
+      window > 0 ? nullptr : a.rows.pages + __ldcg(a.rows.table_offsets + tile.group.sequence),
       tile.group.sequence, kv_head, key, end, tile.lowest, tile.highest);
   source.prefetch_first();
   const QuerySource<D> query_source(a, tile, kv_head, per_key_head);
@@ -259,7 +266,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const __grid_constant__ Attention a, float value_scale) {
   let_others_start();
   const int64_t row = a.first_row + blockIdx.y;
-  const int chunks = chunks_seen(a.cache.window, a.rows.positions[row]);
+  const int chunks = chunks_seen(a.cache.window, __ldcg(a.rows.positions + row));
   wait_for_others();
   if (chunks > 1) combine_by_block<D>(a, row, blockIdx.x, chunks, value_scale);
 }

@@ -10,7 +10,7 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Blocks of a launch in its second and third dimension.
+// Of a launch.
 constexpr int kMostTiles = 65535;
 
 // What a launch of the attention kernel needs to know of a group.
@@ -150,7 +150,9 @@ void attention_half(Machine& machine, CudaState& state, const AttentionLayer& la
   Cutter cutter(memory);
   const Buffers b(cutter, sizes, rows, partial);
 
-  if (machine.normed != &layer) norm_rows(machine.stream(), norm_of(state, layer, b.normed), rows);
+  if (machine.normed != &layer || machine.normed_rows != b.normed) {
+    norm_rows(machine.stream(), norm_of(state, layer, b.normed), rows);
+  }
   machine.normed = nullptr;
   const auto product = [&](const Weight& weight, int64_t size, float* y) {
     return Product{.matrix = view_of(weight.get(), size, sizes.hidden), .y = y, .y_stride = size};

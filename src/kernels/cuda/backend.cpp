@@ -180,6 +180,7 @@ class CudaBackend final : public Backend {
         run(state, operations[i]);
       }
       machine_.next = nullptr;
+      machine_.normed = nullptr;
     });
   }
   void run(CudaState& state, const CudaState::Operation& operation) const {

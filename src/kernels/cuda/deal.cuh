@@ -50,7 +50,7 @@ struct Deal {
 // Reads what the choice of experts left: past the first-level cache before wait_for_others(), where
 // that may hold what was there before.
 template <bool kEarly, typename T>
-__device__ __forceinline__ T read(const T* from) {
+__device__ __forceinline__ T read_choice(const T* from) {
   return kEarly ? __ldcg(from) : *from;
 }
 
@@ -110,10 +110,10 @@ struct Walk {
       if (ended(pass)) return;
       pass.slot = args.tiles.quotient(pass.item);
       pass.tile = pass.item - pass.slot * static_cast<int>(args.tiles.divisor);
-      pass.row = read<kEarly>(&args.routing.slots[2 * pass.slot + 1]);
-      pass.rows_end = read<kEarly>(&args.routing.slots[2 * pass.slot + 3]);
+      pass.row = read_choice<kEarly>(&args.routing.slots[2 * pass.slot + 1]);
+      pass.rows_end = read_choice<kEarly>(&args.routing.slots[2 * pass.slot + 3]);
       const MatrixView& view = args.routing.views[pass.slot].*matrix;
-      const int32_t packing = read<kEarly>(reinterpret_cast<const int32_t*>(&view.packing));
+      const int32_t packing = read_choice<kEarly>(reinterpret_cast<const int32_t*>(&view.packing));
       if (packing == static_cast<int32_t>(P)) return;
     }
   }

@@ -1,7 +1,7 @@
 // The chosen experts of a step, all in one launch: as many blocks as the device holds take tiles of
-// chosen experts in turn, each for all rows of the expert, eight at a time. Either a warp has a
-// tile to itself and adds up its slices, in the order that all agree on, so that nothing is
-// exchanged; or, where tiles are few, the warps of a team share one.
+// chosen experts in turn, each for all rows of the expert, eight at a time. In full rounds a warp
+// has a tile to itself and adds up its slices, in the order that all agree on, so that nothing is
+// exchanged; of what is left the warps of a team share one (deal.cuh).
 #include <type_traits>
 
 #include "kernels/cuda/deal.cuh"
@@ -19,7 +19,7 @@ template <bool kEarly>
 __device__ __forceinline__ Addresses addresses_of(const MatrixView& m) {
   static_assert(sizeof(MatrixView) == 32 && sizeof(ExpertView) == 96);
   // Both with one load; views are cut from scratch, which is aligned.
-  const ulonglong2 both = read<kEarly>(reinterpret_cast<const ulonglong2*>(&m));
+  const ulonglong2 both = read_choice<kEarly>(reinterpret_cast<const ulonglong2*>(&m));
   return {reinterpret_cast<const uint8_t*>(both.x), reinterpret_cast<const uint8_t*>(both.y)};
 }
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // Rows that are not there are multiplied like the last one, and left.
   const auto x_of = [&](auto early, const Pass& of) {
     const int place = min(of.row + part.lane / 4, of.rows_end - 1);
-    const int entry = read<early>(&routing.order[place]);
+    const int entry = read_choice<early>(&routing.order[place]);
     return x + args.top_k.quotient(entry) * padded(args.hidden) + part.lane % 4 * 16;
   };
   Weights weights(shared.ring);
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   // Rows that are not there are multiplied like the last one, and left.
   const auto h_of = [&](auto early, const Pass& of) {
     const int place = min(of.row + part.lane / 4, of.rows_end - 1);
-    const int entry = read<early>(&routing.order[place]);
+    const int entry = read_choice<early>(&routing.order[place]);
     return h + entry * padded(args.inner) + part.lane % 4 * 16;
   };
   Weights weights(shared.ring);

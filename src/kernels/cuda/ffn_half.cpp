@@ -47,7 +47,7 @@ struct Buffers {
     routing.slots = cutter.take<int32_t>(2 * sizes.experts + 2);
     routing.count = cutter.take<int32_t>(1);
     routing.views = cutter.take<ExpertView>(sizes.experts);
-    routing.settled = true;  // the shared expert's down comes between
+    routing.settled = sizes.experts > 0;  // the shared expert's down comes between
     expert_h = cutter.take<Bits16>(entries * padded(sizes.expert_inner));
     y = cutter.take<float>(entries * sizes.hidden);
   }
@@ -106,7 +106,8 @@ void activate_and_route(Machine& machine, const CudaState& state, const FfnLayer
   activate(machine, gate, up, sizes, b, args.rows);
 }
 
-// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen.
+// residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen;
+// then the norm of what comes next, if that is known.
 void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer,
                  const Sizes& sizes, const Buffers& b, float* tap) {
   const ExpertTable& table = machine.experts.at(layer.experts.data());
@@ -125,6 +126,7 @@ void add_experts(Machine& machine, const CudaState& state, const FfnLayer& layer
   Norm norm;
   if (machine.next != nullptr) norm = norm_of(state, *machine.next, b.normed);
   machine.normed = machine.next;
+  machine.normed_rows = b.normed;
   add_routed(machine.stream(),
              {.mlp = b.shared,
               .y = b.y,
@@ -192,6 +194,7 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
   const Sizes sizes(state.shape().hidden, layer);
   CHECK(sizes.experts == 0 ||
         (layer.top_k > 0 && layer.top_k <= sizes.experts && sizes.experts <= kMostExperts));
+  CHECK(rows * sizes.top_k * sizes.top_k < int64_t{1} << 32);  // deal.cuh: Divider
   if (const auto collected = collect_experts(machine, layer, sizes.hidden); !collected) {
     machine.device.fail(collected.error());
     return;

@@ -1,4 +1,4 @@
-// What runs on the device: each function puts one kernel, or two, on the stream and returns. Rows
+// What runs on the device: each function puts a few kernels on the stream and returns. Rows
 // of activations for products are BF16 with a distance of padded(columns), zero behind the columns.
 // Nothing here allocates or waits. Any error is kept by the runtime for Device::wait().
 #pragma once
@@ -119,7 +119,7 @@ struct RouteArgs {
   float softcap = 0;  // 0: none
   Routing routing;
   int32_t* use = nullptr;
-  int32_t* counter = nullptr;  // for last_to_come()
+  int32_t* counter = nullptr;  // a zero, for gate_and_up_and_route()
 };
 void route(Stream stream, const RouteArgs& args);
 
@@ -174,7 +174,7 @@ struct AddRouted {
   int64_t hidden = 0;
   float* residual = nullptr;
   float* tap = nullptr;
-  int32_t* arrived = nullptr;  // [kMostArrivals]
+  int32_t* arrived = nullptr;  // [kMostArrivals] zeros, if there is a norm
 };
 // Then what norm_rows() does with the residual, if norm.out is not null.
 void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows);

@@ -42,6 +42,7 @@ struct Machine {
   // normed already.
   const AttentionLayer* next = nullptr;
   const AttentionLayer* normed = nullptr;
+  const Bits16* normed_rows = nullptr;  // where
 
   Stream stream() const { return device.stream(); }
 };

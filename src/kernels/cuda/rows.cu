@@ -48,11 +48,13 @@ __global__ void rotations_kernel(const __grid_constant__ Frequencies frequencies
 // The place of the key or value of a row's position in a cache, in elements.
 __device__ int64_t entry_of(const CacheView& cache, const RowsView& rows, int64_t row,
                             int kv_head) {
-  const int32_t position = rows.positions[row];
-  const int32_t sequence = rows.sequences[row];
-  const int64_t block =
-      cache.window > 0 ? sequence
-                       : rows.pages[rows.table_offsets[sequence] + position / cache.block_tokens];
+  // Before wait_for_others(), as in attention.cu.
+  const int32_t position = __ldcg(rows.positions + row);
+  const int32_t sequence = __ldcg(rows.sequences + row);
+  const int64_t block = cache.window > 0
+                            ? sequence
+                            : __ldcg(rows.pages + __ldcg(rows.table_offsets + sequence) +
+                                     position / cache.block_tokens);
   return ((block * cache.kv_heads + kv_head) * cache.block_tokens + position % cache.block_tokens) *
          cache.head_dim;
 }

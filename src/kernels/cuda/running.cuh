@@ -226,7 +226,9 @@ class Running {
         if (largest > (none ? -INFINITY : kHighest)) {
           const float up = floorf(largest) - kStart;
           minus_base = old - up;
-          shrinks[q] = none ? 0 : power_of_two(-up);
+          // 2^-up, exactly.
+          const auto exponent = 127 - static_cast<int>(fminf(up, 127));
+          shrinks[q] = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
         }
         sum_[set][q] *= shrinks[q];
       }

@@ -1,6 +1,8 @@
 // Starting kernels so that the next one's first blocks may be there before the last one's last are
 // done (programmatic dependent launch: CUDA C++ Programming Guide). What a kernel reads of others,
-// and what it writes, comes after wait_for_others(); weights may be read before.
+// and what it writes, comes after wait_for_others(). Before that it may read weights; rows and page
+// tables of the step, which were there before its first kernel; and what a product that `settles`
+// has waited for (launch.h), the last two past the first-level cache.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -23,7 +25,8 @@ __device__ inline void let_others_start() {
 }
 
 // Whether this block is the last of `blocks` that come here, each once: then what the others wrote
-// before can be read, past the first-level cache (__ldcg). `counter` is zero between kernels.
+// before can be read, past the first-level cache (__ldcg). `counter` is zero between
+// kernels: the last one sets it back.
 __device__ inline bool last_to_come(int32_t* counter, int blocks) {
   __shared__ bool last;
   __syncthreads();

@@ -79,7 +79,7 @@ class CudaState final : public State {
   Download& drawn() { return drawn_; }
   Upload& context() { return context_; }
 
-  // Zeros between launches (Attention::arrived).
+  // [kMostArrivals] zeros between launches, for one kernel after the other (last_to_come()).
   int32_t* arrived() const { return arrived_; }
 
   // [max_rows, hidden], and [taps, max_rows, hidden].

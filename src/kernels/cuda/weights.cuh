@@ -201,6 +201,9 @@ template <int M>
 inline constexpr int kStreamBytes =
     kWarps * kRingBytes + 2 * M * kWarps * 8 * kTileRows * static_cast<int>(sizeof(float));
 
+// With 1 KiB for what kernels have beside it, on GPUs with 99 KiB for a block.
+static_assert(kStreamBytes<2> + 1024 <= 99 * 1024);
+
 template <int M>
 struct StreamMemory {
   uint8_t* ring;  // of this warp
