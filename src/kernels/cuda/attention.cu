@@ -29,9 +29,11 @@ struct Tile {
 // Rows and page tables of a step are there before its first kernel, and need not be waited for;
 // what is read so goes past the first-level cache.
 __device__ Group group_of(const Attention& a, int g) {
-  static_assert(sizeof(Group) == sizeof(int4));
-  const int4 v = __ldcg(reinterpret_cast<const int4*>(a.groups) + g);
-  return {.first_row = v.x, .rows = v.y, .sequence = v.z, .first_position = v.w};
+  const Group* from = a.groups + g;
+  return {.first_row = __ldcg(&from->first_row),
+          .rows = __ldcg(&from->rows),
+          .sequence = __ldcg(&from->sequence),
+          .first_position = __ldcg(&from->first_position)};
 }
 
 // Where there may be fewer tiles than blocks, an empty group follows the last one.
