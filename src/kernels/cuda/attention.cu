@@ -154,6 +154,7 @@ __device__ void attend_keys(KeySource<D, kFP8>& source, uint8_t* ring, const uin
     slot += 2 * Memory::kBlock;
     if (slot == start + Memory::kRing) slot = start;
   }
+  __syncwarp();  // all lanes have read what lies there
   run.keep(ring);
 }
 

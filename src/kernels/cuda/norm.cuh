@@ -76,7 +76,11 @@ __device__ inline void norm_row(const Norm& norm, const float* x, int64_t row, c
   }
 #pragma unroll 1
   for (int i = kFirstRest + thread; i < n; i += kNormThreads) put(i, __ldcg(&x[i]), norm.weight[i]);
-  if (norm.out == nullptr || !real) return;
+  if (!real) {
+    __syncthreads();  // before block_sum() comes again
+    return;
+  }
+  if (norm.out == nullptr) return;
 #pragma unroll 1
   for (int i = n + thread; i < static_cast<int>(norm.zero_to); i += kNormThreads) {
     norm.out[row * norm.out_stride + i] = 0;
