@@ -18,25 +18,37 @@ export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0}
 passed=0
 failed=0
 table=()
-# stage NAME SECONDS COMMAND...: passes or fails as a whole; its output is shown where it fails.
-stage() {
+# attempt NAME SECONDS COMMAND...: leaves its output in NAME.log and how it ended in NAME.end.
+attempt() {
   local name=$1 limit=$2 start=$SECONDS status=passed
   shift 2
   timeout "$limit" "$@" >"$work/$name.log" 2>&1 || status=FAILED
   # A test that is skipped has shown nothing.
   grep -qE '^(\[  PASSED  \] [1-9]|[1-9][0-9]* passed, 0 failed)' "$work/$name.log" ||
     [[ $name == bench ]] || status=FAILED
+  echo "$((SECONDS - start)) $status" >"$work/$name.end"
+}
+# count NAME: a stage that has ended; its output is shown where it failed.
+count() {
+  local seconds status
+  read -r seconds status <"$work/$1.end"
   if [[ $status == passed ]]; then
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
-    tail -n 60 "$work/$name.log"
+    tail -n 60 "$work/$1.log"
   fi
-  table+=("$(printf '%-12s %4d s  %s' "$name" $((SECONDS - start)) $status)")
+  table+=("$(printf '%-12s %4d s  %s' "$1" "$seconds" "$status")")
+}
+# stage NAME SECONDS COMMAND...: passes or fails as a whole.
+stage() {
+  attempt "$@"
+  count "$1"
 }
 
+# As fast as the processors are, which the others leave idle.
+attempt far 240 "$programs/cuda_test" --gtest_filter='FarGpu.*' &
 stage operations 110 "$programs/cuda_test" --gtest_filter='-FarGpu.*'
-stage far 180 "$programs/cuda_test" --gtest_filter='FarGpu.*'  # as fast as the processors are
 stage backend 20 "$programs/kernels_test" --gtest_filter='*/cuda'
 stage golden 20 "$programs/model_golden_test" --gtest_filter='*/cuda'
 if [[ -x $programs/model_family_test ]]; then
@@ -46,7 +58,7 @@ stage exactness 60 "$programs/model_exactness_test" --gtest_filter='*cuda*:*OnAG
 if command -v compute-sanitizer >/dev/null; then
   for tool in "memcheck 20" "racecheck 90"; do
     read -r name limit <<<"$tool"
-    stage "$name" "$limit" compute-sanitizer --tool "$name" --error-exitcode 9 \
+    stage "$name" "$limit" compute-sanitizer --tool "$name" --error-exitcode 9 --show-backtrace no \
       "$programs/model_exactness_test" --gtest_filter='ExactnessOnAGpu.*'
   done
 else
@@ -56,6 +68,8 @@ fi
 if [[ -x $programs/lagoon ]]; then
   stage server 30 scripts/test_gpu_server.sh "$programs/lagoon" "$work/server.json"
 fi
+wait  # or it would be measured beside others
+count far
 stage bench 20 "$programs/cuda_bench" "$work/bench.json"
 
 python3 - "$work" "$result" "$commit" "$passed" "$failed" "${table[@]}" <<'PYTHON'
