@@ -87,14 +87,14 @@ void expect_sorted(const Choice& choice) {
   const std::set<int32_t> distinct(choice.experts.begin(), choice.experts.end());
   ASSERT_EQ(choice.count[0], static_cast<int>(distinct.size()));
   EXPECT_EQ(choice.use, (std::vector<int32_t>{1, choice.count[0]}));
-  int slot = 0;
+  size_t at = 0;
   for (const int32_t expert : distinct) {
-    EXPECT_EQ(choice.slots[2 * slot], expert);
-    EXPECT_EQ(choice.experts[choice.order[choice.slots[2 * slot + 1]]], expert);
-    ++slot;
+    EXPECT_EQ(choice.slots[at], expert);
+    EXPECT_EQ(choice.experts[choice.order[choice.slots[at + 1]]], expert);
+    at += 2;
   }
-  EXPECT_EQ(choice.slots[2 * slot], -1);
-  EXPECT_EQ(choice.slots[2 * slot + 1], static_cast<int>(choice.experts.size()));
+  EXPECT_EQ(choice.slots[at], -1);
+  EXPECT_EQ(choice.slots[at + 1], static_cast<int>(choice.experts.size()));
 }
 
 TEST_F(RoutingGpu, TiesGoToTheFirstAndNaNsComeLastForAnyNumberOfRows) {
@@ -111,7 +111,7 @@ TEST_F(RoutingGpu, TiesGoToTheFirstAndNaNsComeLastForAnyNumberOfRows) {
     const std::vector<float> logits = tied_logits(kRows, experts);
     const Choice all = choose(logits, kRows, experts, top_k);
     expect_sorted(all);
-    for (int r = 0; r < kRows; ++r) {
+    for (int64_t r = 0; r < kRows; ++r) {
       const auto first = all.experts.begin() + r * top_k;
       EXPECT_EQ(std::vector<int32_t>(first, first + top_k),
                 expected(&logits[r * experts], experts, top_k));
