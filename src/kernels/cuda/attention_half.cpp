@@ -10,7 +10,7 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Of a launch.
+// Tiles of queries of a launch.
 constexpr int kMostTiles = 65535;
 
 // What a launch of the attention kernel needs to know of a group.

@@ -70,6 +70,33 @@ __device__ __forceinline__ void put_sums(int lane, int rows, const float (&sums)
   }
 }
 
+// What comes before the first item: its weights are asked for, others are waited for, and what it
+// is multiplied with, columns_of(pass), which is returned, and the views `a` and `b` of chosen
+// experts come near. `otherwise`: for a warp that has no item.
+template <Packing P, typename Open, typename ColumnsOf>
+__device__ __forceinline__ const Bits16* begin_items(
+    WeightStream<P, 2>& weights, const ExpertArgs& args, const Walk<P>& walk, const Pass& pass,
+    const StreamMemory<2>& shared, MatrixView ExpertView::* a, MatrixView ExpertView::* b,
+    const Bits16* otherwise, const Open& open, const ColumnsOf& columns_of) {
+  using Source = typename WeightStream<P, 2>::Source;
+  const Routing& routing = args.routing;
+  const int warp = static_cast<int>(threadIdx.x) / kLanes;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  weights.fill([&](Source& source) { open(std::true_type(), source); });
+  const Bits16* own = walk.ended(pass) ? otherwise : columns_of(std::true_type(), pass);
+  if (routing.settled) wait_for_others();
+  let_others_start();
+  uint32_t near = 0;
+  if (static_cast<int>(threadIdx.x) < args.most_slots) {
+    const ExpertView& view = routing.views[threadIdx.x];
+    near = bring_near(routing, view.*a, view.*b);
+  }
+  weights.bring(own + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
+                shared.of(1, 0, warp) + lane);
+  shared.of(1, 1, warp)[lane] = __uint_as_float(near);
+  return own;
+}
+
 // h[e] = BF16(silu(gate x) * (up x))
 template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -102,18 +129,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   Weights weights(shared.ring);
   Pass pass = opened;
-  weights.fill([&](typename Weights::Source& source) { open(std::true_type(), source); });
-  const Bits16* own_x = walk.ended(pass) ? x : x_of(std::true_type(), pass);
-  if (routing.settled) wait_for_others();
-  let_others_start();
-  uint32_t near = 0;
-  if (static_cast<int>(threadIdx.x) < args.most_slots) {
-    const ExpertView& view = routing.views[threadIdx.x];
-    near = bring_near(routing, view.gate, view.up);
-  }
-  weights.bring(own_x + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
-                shared.of(1, 0, warp) + part.lane);
-  shared.of(1, 1, warp)[part.lane] = __uint_as_float(near);
+  const Bits16* own_x = begin_items<P>(weights, args, walk, pass, shared, &ExpertView::gate,
+                                       &ExpertView::up, x, open, x_of);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -186,18 +203,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   Weights weights(shared.ring);
   Pass pass = opened;
-  weights.fill([&](typename Weights::Source& source) { open(std::true_type(), source); });
-  const Bits16* own_h = walk.ended(pass) ? h : h_of(std::true_type(), pass);
-  if (routing.settled) wait_for_others();
-  let_others_start();
-  uint32_t near = 0;
-  if (static_cast<int>(threadIdx.x) < args.most_slots) {
-    const MatrixView& down = routing.views[threadIdx.x].down;
-    near = bring_near(routing, down, down);
-  }
-  weights.bring(own_h + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
-                shared.of(1, 0, warp) + part.lane);
-  shared.of(1, 1, warp)[part.lane] = __uint_as_float(near);
+  const Bits16* own_h = begin_items<P>(weights, args, walk, pass, shared, &ExpertView::down,
+                                       &ExpertView::down, h, open, h_of);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;

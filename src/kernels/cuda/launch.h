@@ -14,6 +14,10 @@ namespace lagoon::kernels::cuda {
 using Stream = CUstream_st*;
 using Bits16 = uint16_t;  // BF16
 
+// Counters of a state for last_to_come(): of tiles and key heads, or of rows. Where a launch would
+// need more, a kernel of its own does what the last block would.
+inline constexpr int64_t kMostArrivals = 16384;
+
 // A packed matrix in device memory.
 struct MatrixView {
   const uint8_t* values = nullptr;
@@ -77,72 +81,6 @@ inline constexpr int kMostProducts = 4;
 void multiply(Stream stream, const Product* products, int count, const Bits16* x, int64_t rows,
               bool settles = false);
 
-// ---- experts.cu
-
-struct ExpertView {
-  MatrixView gate, up, down;
-};
-// Which experts the rows of a step chose. Entry e = row * top_k + j is choice j of a row.
-struct Routing {
-  int32_t* experts = nullptr;   // [entries]
-  float* weights = nullptr;     // [entries]
-  int32_t* order = nullptr;     // [entries] entries sorted by expert, then by themselves
-  int32_t* slots = nullptr;     // [experts + 1, 2]: of each chosen expert, its number and first
-                                // place in `order`; behind the last one: (-1, entries)
-  int32_t* count = nullptr;     // [1] chosen experts
-  ExpertView* views = nullptr;  // [experts] of the chosen experts
-  // Whether a multiply() that settles comes between this and the experts: they ask for their
-  // weights while the product runs.
-  bool settled = false;
-};
-// h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`
-// bounds the number of chosen experts. Experts of another packing are passed over.
-void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t hidden,
-                        const Routing& routing, int top_k, int64_t most_slots, const Bits16* x,
-                        Bits16* h);
-// y[e] = down h[e], [entries, hidden].
-void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
-                 const Routing& routing, int64_t most_slots, const Bits16* h, float* y);
-
-// ---- routing.cu
-
-inline constexpr int kMostExperts = 1024;
-// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
-// the number of chosen experts.
-struct RouteArgs {
-  const float* logits = nullptr;
-  const float* bias = nullptr;
-  const ExpertView* table = nullptr;  // [experts]
-  int64_t rows = 0;
-  int experts = 0;
-  int top_k = 0;
-  float softcap = 0;  // 0: none
-  Routing routing;
-  int32_t* use = nullptr;
-  int32_t* counter = nullptr;  // a zero, for gate_and_up_and_route()
-};
-void route(Stream stream, const RouteArgs& args);
-
-// ---- stream.cu
-
-// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
-// matrices of one packing.
-void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
-                 int64_t rows, Bits16* h);
-// The same, and beside it a router of BF16 and what route() does with its logits, which one block
-// must be able to do.
-void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
-                           const Product& router, const Bits16* x, Bits16* h,
-                           const RouteArgs& args);
-bool routes_in_a_block(const RouteArgs& args);
-
-// ---- matrix.cu
-
-// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
-// reads a matrix less often.
-void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
-                 Bits16* h);
-
 // ---- rows.cu
 
 // RMSNorm of rows [rows, n] at x_stride; row r is row ids[r] of x if ids is not null. Rounded to
@@ -161,25 +99,6 @@ struct Norm {
   float* out_float = nullptr;
 };
 void norm_rows(Stream stream, const Norm& norm, int64_t rows);
-
-// ---- routing.cu
-
-// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
-struct AddRouted {
-  const float* mlp = nullptr;  // [rows, hidden]
-  const float* y = nullptr;    // [entries, hidden]
-  Routing routing;
-  int top_k = 0;
-  float scale = 1;
-  int64_t hidden = 0;
-  float* residual = nullptr;
-  float* tap = nullptr;
-  int32_t* arrived = nullptr;  // [kMostArrivals] zeros, if there is a norm
-};
-// Then what norm_rows() does with the residual, if norm.out is not null.
-void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows);
-
-// ---- rows.cu
 
 // cos and sin of position * frequency, times `factor`: [rows, pairs] pairs of FP32.
 inline constexpr int kMostPairs = 128;
@@ -229,6 +148,87 @@ struct Store {
 };
 void rotate_and_store(Stream stream, const Store& store);
 
+// ---- experts.cu
+
+struct ExpertView {
+  MatrixView gate, up, down;
+};
+// Which experts the rows of a step chose. Entry e = row * top_k + j is choice j of a row.
+struct Routing {
+  int32_t* experts = nullptr;   // [entries]
+  float* weights = nullptr;     // [entries]
+  int32_t* order = nullptr;     // [entries] entries sorted by expert, then by themselves
+  int32_t* slots = nullptr;     // [experts + 1, 2]: of each chosen expert, its number and first
+                                // place in `order`; behind the last one: (-1, entries)
+  int32_t* count = nullptr;     // [1] chosen experts
+  ExpertView* views = nullptr;  // [experts] of the chosen experts
+  // Whether a multiply() that settles comes between this and the experts: they ask for their
+  // weights while the product runs.
+  bool settled = false;
+};
+// h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`
+// bounds the number of chosen experts. Experts of another packing are passed over.
+void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t hidden,
+                        const Routing& routing, int top_k, int64_t most_slots, const Bits16* x,
+                        Bits16* h);
+// y[e] = down h[e], [entries, hidden].
+void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
+                 const Routing& routing, int64_t most_slots, const Bits16* h, float* y);
+
+// ---- routing.cu
+
+inline constexpr int kMostExperts = 1024;
+// The experts of each row from logits [rows, experts], then their order. use[0] += 1 and use[1] +=
+// the number of chosen experts.
+struct RouteArgs {
+  const float* logits = nullptr;
+  const float* bias = nullptr;
+  const ExpertView* table = nullptr;  // [experts]
+  int64_t rows = 0;
+  int experts = 0;
+  int top_k = 0;
+  float softcap = 0;  // 0: none
+  Routing routing;
+  int32_t* use = nullptr;
+  int32_t* counter = nullptr;  // a zero, for gate_and_up_and_route()
+};
+void route(Stream stream, const RouteArgs& args);
+
+// residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
+struct AddRouted {
+  const float* mlp = nullptr;  // [rows, hidden]
+  const float* y = nullptr;    // [entries, hidden]
+  Routing routing;
+  int top_k = 0;
+  float scale = 1;
+  int64_t hidden = 0;
+  float* residual = nullptr;
+  float* tap = nullptr;
+  int32_t* arrived = nullptr;  // [kMostArrivals] zeros, if there is a norm
+};
+// Then what norm_rows() does with the residual, if norm.out is not null.
+void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t rows);
+
+// ---- stream.cu
+
+// h = BF16(silu(gate x) * (up x)), [rows, padded(inner)], of up to kStreamedRows rows. Both
+// matrices of one packing.
+void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
+                 int64_t rows, Bits16* h);
+// The same, and beside it a router of BF16 and what route() does with its logits, which one block
+// must be able to do.
+void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
+                           const Product& router, const Bits16* x, Bits16* h,
+                           const RouteArgs& args);
+bool routes_in_a_block(const RouteArgs& args);
+
+// ---- matrix.cu
+
+// The same bits from products that are there, [rows, inner] each: for more rows, where multiply()
+// reads a matrix less often.
+void swiglu_rows(Stream stream, const float* gate, const float* up, int64_t rows, int64_t inner,
+                 Bits16* h);
+
 // ---- attention.cu
 
 // Rows of a step at consecutive positions of one sequence.
@@ -238,7 +238,6 @@ struct Group {
   int32_t sequence = 0;
   int32_t first_position = 0;
 };
-inline constexpr int64_t kMostArrivals = 16384;
 struct Attention {
   const Bits16* q = nullptr;  // [rows, heads, head_dim]
   CacheView cache;

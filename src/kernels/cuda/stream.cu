@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
     return;
   }
-  let_others_start();
+  let_others_start();  // before the choice is gone through, not as late as multiply_tiles() does
   extern __shared__ uint4 memory[];
   static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
   // The choice once for nothing before it counts, since its code is cold.
