@@ -367,10 +367,13 @@ TEST(Failure, EndsEveryStreamAndTakesNothingMore) {
   Rig rig;
   rig.fake.info.slots = 2;
   rig.fake.fails_at_step = 3;
+  std::latch submitted(5);  // or the last ones could come when it has failed
+  rig.fake.before_step = [&](int) { submitted.wait(); };
   rig.start();
   std::vector<Collector> collectors(5);
   for (Collector& collector : collectors) {
     ASSERT_TRUE(rig.engine->submit(test_request(test_prompt(10), 50), collector.sink()).ok());
+    submitted.count_down();
   }
   for (Collector& collector : collectors) {
     const Outcome outcome = collector.wait();
