@@ -43,6 +43,31 @@ __device__ inline bool last_to_come(int32_t* counter, int blocks) {
   return last;
 }
 
+// Blocks of one kernel that wait for what each other wrote. All have to be on the device together:
+// no more than resident_blocks(). `counter` is zero between kernels: the last one to leave sets it
+// back. What others wrote is read with plain loads after wait_for_all() and, by threads that meet
+// the one that waited, after that; but no place of it may have been read in this kernel before.
+struct Meeting {
+  int32_t* counter;
+  int blocks;
+  // By one thread of each block, once all that the block has to show is written and its threads
+  // have met.
+  __device__ void arrive() const {
+    asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
+  }
+  // By one thread of each block that has arrived.
+  __device__ void wait_for_all() const {
+    int32_t come = 0;
+    do {
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(come) : "l"(counter) : "memory");
+    } while (come < blocks);
+  }
+  // By the same thread, at the block's end.
+  __device__ void leave() const {
+    if (atomicAdd(counter, 1) == 2 * blocks - 1) *counter = 0;
+  }
+};
+
 // Whether the current device starts kernels in this way.
 inline bool starts_early() {
   static const bool early = [] {
