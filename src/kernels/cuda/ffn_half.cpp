@@ -47,7 +47,6 @@ struct Buffers {
     routing.slots = cutter.take<int32_t>(2 * sizes.experts + 2);
     routing.count = cutter.take<int32_t>(1);
     routing.views = cutter.take<ExpertView>(sizes.experts);
-    routing.settled = sizes.experts > 0;  // the shared expert's down comes between
     expert_h = cutter.take<Bits16>(entries * padded(sizes.expert_inner));
     y = cutter.take<float>(entries * sizes.hidden);
   }
@@ -72,7 +71,7 @@ RouteArgs route_args(const Machine& machine, const CudaState& state, const FfnLa
           .softcap = layer.router_softcap,
           .routing = b.routing,
           .use = state.expert_use(),
-          .counter = state.arrived()};
+          .zeros = state.arrived()};
 }
 
 // h = silu(gate x) * (up x) of the dense or shared feed-forward.
@@ -88,22 +87,27 @@ void activate(Machine& machine, const MatrixView& gate, const MatrixView& up, co
   swiglu_rows(machine.stream(), b.gated, b.raised, rows, sizes.inner, b.h);
 }
 
-// The same of the shared feed-forward, and the choice of experts.
-void activate_and_route(Machine& machine, const CudaState& state, const FfnLayer& layer,
-                        const Sizes& sizes, const Buffers& b, const MatrixView& gate,
-                        const MatrixView& up) {
-  const Product router = {.matrix = view_of(layer.router.get(), sizes.experts, sizes.hidden),
-                          .y = b.logits,
-                          .y_stride = sizes.experts};
+// The shared feed-forward, and the choice of experts.
+void share_and_route(Machine& machine, const CudaState& state, const FfnLayer& layer,
+                     const Sizes& sizes, Buffers& b, const SharedExpert& shared) {
+  const Product router = {.matrix = shared.router, .y = b.logits, .y_stride = sizes.experts};
+  const Product down = {.matrix = shared.down, .y = shared.y, .y_stride = sizes.hidden};
   const RouteArgs args = route_args(machine, state, layer, sizes, b);
-  if (args.rows <= kStreamedRows && router.matrix.packing == Packing::kBFloat16 &&
-      routes_in_a_block(args)) {
-    gate_and_up_and_route(machine.stream(), gate, up, router, b.normed, b.h, args);
+  const Stream stream = machine.stream();
+  if (args.rows <= kStreamedRows && shared_expert_and_route(stream, shared, args)) {
+    b.routing.settled = false;
     return;
   }
-  multiply(machine.stream(), &router, 1, b.normed, args.rows);
-  route(machine.stream(), args);
-  activate(machine, gate, up, sizes, b, args.rows);
+  if (args.rows <= kStreamedRows && router.matrix.packing == Packing::kBFloat16 &&
+      routes_in_a_block(args)) {
+    gate_and_up_and_route(stream, shared.gate, shared.up, router, shared.x, shared.h, args);
+  } else {
+    multiply(stream, &router, 1, shared.x, args.rows);
+    route(stream, args);
+    activate(machine, shared.gate, shared.up, sizes, b, args.rows);
+  }
+  b.routing.settled = true;
+  multiply(stream, &down, 1, shared.h, args.rows, b.routing.settled);
 }
 
 // residual += routed_scale * sum_j w_j expert_j(x) + mlp, and the tap, once experts are chosen;
@@ -202,7 +206,7 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
   uint8_t* memory = machine.device.take_workspace(bytes_of(sizes, rows));
   if (memory == nullptr) return;
   Cutter cutter(memory);
-  const Buffers b(cutter, sizes, rows);
+  Buffers b(cutter, sizes, rows);
   norm_rows(machine.stream(),
             {.x = state.residual(),
              .x_stride = sizes.hidden,
@@ -213,23 +217,27 @@ void ffn_half(Machine& machine, CudaState& state, const FfnLayer& layer) {
              .out_stride = padded(sizes.hidden),
              .zero_to = padded(sizes.hidden)},
             rows);
-  const bool sparse = sizes.experts > 0;
   const MatrixView& gate = view_of(layer.mlp.gate.get(), sizes.inner, sizes.hidden);
   const MatrixView& up = view_of(layer.mlp.up.get(), sizes.inner, sizes.hidden);
+  const MatrixView& down = view_of(layer.mlp.down.get(), sizes.hidden, sizes.inner);
   CHECK(gate.packing == up.packing);
-  if (sparse) {
-    activate_and_route(machine, state, layer, sizes, b, gate, up);
-  } else {
-    activate(machine, gate, up, sizes, b, rows);
-  }
   float* tap = layer.tap >= 0 ? state.tap(layer.tap) : nullptr;
-  const Product down = {.matrix = view_of(layer.mlp.down.get(), sizes.hidden, sizes.inner),
-                        .y = sparse ? b.shared : state.residual(),
-                        .y_stride = sizes.hidden,
-                        .add = !sparse,
-                        .copy = sparse ? nullptr : tap};
-  multiply(machine.stream(), &down, 1, b.h, rows, b.routing.settled);
-  if (sparse) add_experts(machine, state, layer, sizes, b, tap);
+  if (sizes.experts > 0) {
+    share_and_route(machine, state, layer, sizes, b,
+                    {.gate = gate,
+                     .up = up,
+                     .down = down,
+                     .router = view_of(layer.router.get(), sizes.experts, sizes.hidden),
+                     .x = b.normed,
+                     .h = b.h,
+                     .y = b.shared});
+    add_experts(machine, state, layer, sizes, b, tap);
+    return;
+  }
+  activate(machine, gate, up, sizes, b, rows);
+  const Product product = {
+      .matrix = down, .y = state.residual(), .y_stride = sizes.hidden, .add = true, .copy = tap};
+  multiply(machine.stream(), &product, 1, b.h, rows);
 }
 
 }  // namespace lagoon::kernels::cuda

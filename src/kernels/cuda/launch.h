@@ -190,8 +190,9 @@ struct RouteArgs {
   float softcap = 0;  // 0: none
   Routing routing;
   int32_t* use = nullptr;
-  int32_t* counter = nullptr;  // a zero, for gate_and_up_and_route()
+  int32_t* zeros = nullptr;  // [kRouteZeros] between launches, for what also multiplies
 };
+inline constexpr int kRouteZeros = 64 + 8 * 256;
 void route(Stream stream, const RouteArgs& args);
 
 // residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
@@ -221,6 +222,19 @@ void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixVi
                            const Product& router, const Bits16* x, Bits16* h,
                            const RouteArgs& args);
 bool routes_in_a_block(const RouteArgs& args);
+
+// ---- shared_expert.cu
+
+// All of the shared expert in one kernel: what gate_and_up_and_route() does, then y = down h, with
+// the bits that multiply() gives. Returns false, having done nothing, if that is not for such
+// matrices or this device.
+struct SharedExpert {
+  MatrixView gate, up, down, router;
+  const Bits16* x = nullptr;
+  Bits16* h = nullptr;
+  float* y = nullptr;  // [rows, down.rows]
+};
+bool shared_expert_and_route(Stream stream, const SharedExpert& shared, const RouteArgs& route);
 
 // ---- matrix.cu
 

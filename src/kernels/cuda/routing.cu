@@ -52,14 +52,16 @@ __global__ void __launch_bounds__(kMostExperts) sort_kernel(RouteArgs args) {
   sort_entries(args.routing.experts, static_cast<int>(args.rows) * args.top_k, args);
 }
 
-__global__ void __launch_bounds__(kThreads) route_few_kernel(RouteArgs args) {
+__global__ void __launch_bounds__(kThreads)
+    route_few_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ RouteMemory memory;
   let_others_start();
-#pragma unroll 1
-  for (int turn = 0; turn < 2; ++turn) {
-    if (turn == 1) wait_for_others();
-    route_few(args, memory, turn == 1);
-  }
+  const auto wait = [] {
+    wait_for_others();
+    return true;
+  };
+  route_few(args, memory, wait,
+            [&](int row, float(&values)[kPerLane]) { load_logits(args, row, values); });
 }
 
 // Of a row, by blocks of kNormThreads elements, the last of which to come norms it.

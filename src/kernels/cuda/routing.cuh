@@ -52,148 +52,216 @@ __device__ inline void sort_entries(const int32_t* of_entries, int entries, cons
   }
 }
 
-// What sort_entries() does, for entries in shared memory behind which there are -1 up to a multiple
-// of four; a thread for each expert, kThreads in all. Writes if `real`.
-__device__ __forceinline__ void sort_few(const int32_t* of_entries, int entries,
-                                         const RouteArgs& args, bool real) {
-  const Routing& routing = args.routing;
-  __shared__ uint32_t warps[kWarps];
-  const int expert = threadIdx.x;
-  const int lane = threadIdx.x % kLanes;
-  const int warp = threadIdx.x / kLanes;
-  const auto* four = reinterpret_cast<const int4*>(of_entries);
-  uint32_t count = 0;
-#pragma unroll 1
-  for (int f = 0; f < (entries + 3) / 4; ++f) {
-    const int4 v = four[f];
-    count += (v.x == expert ? 1 : 0) + (v.y == expert ? 1 : 0) + (v.z == expert ? 1 : 0) +
-             (v.w == expert ? 1 : 0);
-  }
-  // Entries in the lower half, experts that have any in the upper one.
-  uint32_t up_to = count > 0 ? count | 1u << 16 : 0;
-#pragma unroll
-  for (int distance = 1; distance < kLanes; distance *= 2) {
-    const uint32_t more = __shfl_up_sync(0xffffffffu, up_to, distance);
-    if (lane >= distance) up_to += more;
-  }
-  if (lane == kLanes - 1) warps[warp] = up_to;
-  __syncthreads();
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) up_to += w < warp ? warps[w] : 0;
-  const int chosen = static_cast<int>(up_to >> 16);
-  if (count > 0) {
-    int at = static_cast<int>((up_to & 0xffffu) - count);
-    const ExpertView view = args.table[expert];
-    if (real) {
-      routing.slots[2 * (chosen - 1)] = expert;
-      routing.slots[2 * (chosen - 1) + 1] = at;
-      routing.views[chosen - 1] = view;
-    }
-#pragma unroll 1
-    for (int f = 0; f < (entries + 3) / 4; ++f) {
-      const int4 v = four[f];
-      const int32_t of_four[4] = {v.x, v.y, v.z, v.w};
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        if (of_four[e] == expert && real) routing.order[at++] = f * 4 + e;
-      }
-    }
-  }
-  if (expert == kThreads - 1 && real) {  // all are counted here
-    routing.slots[2 * chosen] = -1;
-    routing.slots[2 * chosen + 1] = entries;
-    *routing.count = chosen;
-    // Nobody waits for these.
-    atomicAdd(&args.use[0], 1);
-    atomicAdd(&args.use[1], chosen);
-  }
-}
+// Few rows: a warp for each of up to kWarps rows of up to 32 choices, a thread for each of up to
+// kThreads experts. A lane of a warp has experts that follow each other.
+inline constexpr int kPerLane = kThreads / kLanes;
 
 // What a block that chooses has in shared memory: of its own, or where its weights have passed.
 struct RouteMemory {
-  float scores[kWarps][kThreads];
-  uint32_t keys[kWarps][kThreads];
-  float ordered[kWarps][kLanes];
-  alignas(16) int32_t chosen[kWarps * kLanes];
+  // Keys and scores of each lane's experts, the best first, and behind them twice nothing.
+  uint2 sorted[kWarps][kPerLane + 2][kLanes];
+  // Of each expert and row: one more than which choice it is, or zero.
+  uint2 choices[kThreads];
+  uint32_t of_warps[kWarps];
 };
 
-// The experts of up to kWarps rows of up to 32 choices and their order, by one block with a warp
-// for each row and a thread for each of up to kThreads experts: the largest key is taken top_k
-// times, of equal ones that of the first expert. The logits are there; or, if not `real`, this
-// only brings the code near, which would be cold otherwise, and writes nothing.
-__device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& memory, bool real) {
-  constexpr int kPerLane = kThreads / kLanes;
-  const int rows = static_cast<int>(args.rows);
-  const int experts = args.experts;
-  const int top_k = args.top_k;
+// What is known of experts before there are logits.
+struct KnownExperts {
+  float biases[kPerLane];  // of the lane's
+  static constexpr int kQuarters = sizeof(ExpertView) / sizeof(uint4);
+  uint4 view[kQuarters];  // of the thread's
+  __device__ explicit KnownExperts(const RouteArgs& args) {
+    const int thread = static_cast<int>(threadIdx.x);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int expert = thread % kLanes * kPerLane + i;
+      biases[i] = expert < args.experts ? args.bias[expert] : 0;
+    }
+    const auto* table = reinterpret_cast<const uint4*>(&args.table[min(thread, args.experts - 1)]);
+#pragma unroll
+    for (int i = 0; i < kQuarters; ++i) view[i] = table[i];
+  }
+};
+
+// score_of() of all, without a branch for each quotient: below 2^126, 1 / x is what one step of
+// Newton's makes of the approximation, for the compiler too.
+__device__ __forceinline__ void scores_of(float softcap, float (&values)[kPerLane]) {
+  if (softcap > 0) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) values[i] = score_of(values[i], softcap);
+    return;
+  }
+  bool far = false;
+  float quotients[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const float x = 1.0f + expf(-values[i]);
+    far = far || !(x < 0x1p126f);
+    float near = 0;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
+    quotients[i] = fmaf(near, -fmaf(x, near, -1.0f), near);
+  }
+  if (far) {
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) values[i] = score_of(values[i], 0);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) values[i] = quotients[i];
+}
+
+// The experts of a row by one warp: the largest key is taken top_k times, of equal ones that of the
+// first expert. Each lane has sorted its own, so that a round asks only for the best of each.
+// `values` are the logits of the lane's experts.
+__device__ __forceinline__ void choose_few(const RouteArgs& args, const KnownExperts& known,
+                                           RouteMemory& memory, int row, bool real,
+                                           float (&values)[kPerLane]) {
+  const int lane = static_cast<int>(threadIdx.x) % kLanes;
+  const int first = lane * kPerLane;
+  scores_of(args.softcap, values);
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    // 0: no expert, or none left
+    keys[i] = first + i < args.experts ? key_of(values[i] + known.biases[i]) : 0;
+  }
+  uint32_t ids = 0;  // of four bits each: which of the lane's, the best first
+  auto& sorted = memory.sorted[row];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    int place = 0;
+#pragma unroll
+    for (int j = 0; j < kPerLane; ++j) {
+      if (j != i) place += (j < i ? keys[j] >= keys[i] : keys[j] > keys[i]) ? 1 : 0;
+    }
+    sorted[place][lane] = make_uint2(keys[i], __float_as_uint(values[i]));
+    ids |= static_cast<uint32_t>(i) << 4 * place;
+  }
+  sorted[kPerLane][lane] = sorted[kPerLane + 1][lane] = make_uint2(0, 0);
+  uint2 best = sorted[0][lane];
+  uint2 next = sorted[1][lane];
+  const uint2* following = &sorted[2][lane];
+  int own = 0;  // the lane's choice
+  float own_score = 0;
+  float sum = 0;
+#pragma unroll 1
+  for (int j = 0; j < args.top_k; ++j) {
+    const uint32_t largest = __reduce_max_sync(0xffffffffu, best.x);
+    const int from = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best.x == largest))) - 1;
+    const float score = __uint_as_float(__shfl_sync(0xffffffffu, best.y, from));
+    const int expert = __shfl_sync(0xffffffffu, first + static_cast<int>(ids & 15u), from);
+    if (lane == from) {
+      best = next;
+      next = *following;
+      following += kLanes;
+      ids >>= 4;
+    }
+    if (lane == j) own = expert, own_score = score;
+    sum += score;
+  }
+  if (lane < args.top_k) {
+    auto* choices = reinterpret_cast<uint8_t*>(&memory.choices[own]);
+    choices[row] = static_cast<uint8_t>(lane + 1);
+    if (real) {
+      args.routing.experts[row * args.top_k + lane] = own;
+      args.routing.weights[row * args.top_k + lane] = own_score / sum;
+    }
+  }
+}
+
+// What sort_entries() does, of the choices in `memory`, which are no more there then.
+__device__ __forceinline__ void sort_few(const RouteArgs& args, const KnownExperts& known,
+                                         RouteMemory& memory, bool real) {
   const Routing& routing = args.routing;
-  auto& scores = memory.scores;
-  auto& ordered = memory.ordered;
-  auto& chosen = memory.chosen;
-  const int thread = threadIdx.x;
-  const int lane = thread % kLanes;
-  const int row = thread / kLanes;
-  chosen[thread] = -1;
-  const float* logits = real ? args.logits : args.bias;
-  const bool is_expert = thread < experts;
-  const float bias = is_expert ? args.bias[thread] : 0;
-  float row_logits[kWarps];
+  const int expert = static_cast<int>(threadIdx.x);
+  const int warp = expert / kLanes;
+  const uint2 choices = memory.choices[expert];
+  memory.choices[expert] = make_uint2(0, 0);
+  // A bit for each row: choices are less than 128.
+  const uint32_t low = (choices.x + 0x7f7f7f7fu) & 0x80808080u;
+  const uint32_t high = (choices.y + 0x7f7f7f7fu) & 0x80808080u;
+  const int count = __popc(low) + __popc(high);
+  // Entries before those of this expert in the lower half, experts that have any in the upper one:
+  // those of the warp by the bits of their counts.
+  const uint32_t below = (1u << expert % kLanes) - 1;
+  const uint32_t any = __ballot_sync(0xffffffffu, count > 0);
+  uint32_t before = static_cast<uint32_t>(__popc(any & below)) << 16;
+  uint32_t of_warp = static_cast<uint32_t>(__popc(any)) << 16;
 #pragma unroll
-  for (int r = 0; r < kWarps; ++r) {
-    row_logits[r] = r < rows && is_expert ? __ldcg(&logits[(real ? r : 0) * experts + thread]) : 0;
+  for (int bit = 0; bit < 4; ++bit) {
+    const uint32_t has = __ballot_sync(0xffffffffu, (count >> bit & 1) != 0);
+    before += static_cast<uint32_t>(__popc(has & below)) << bit;
+    of_warp += static_cast<uint32_t>(__popc(has)) << bit;
   }
-#pragma unroll
-  for (int r = 0; r < kWarps; ++r) scores[r][thread] = row_logits[r];
-#pragma unroll 1
-  for (int r = 0; r < rows; ++r) {
-    const float score = score_of(scores[r][thread], args.softcap);
-    scores[r][thread] = score;
-    memory.keys[r][thread] = is_expert ? key_of(score + bias) : 0;  // 0: no expert, or taken
-  }
+  memory.of_warps[warp] = of_warp;
   __syncthreads();
-  if (row < rows) {
-    uint32_t keys[kPerLane];
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) keys[i] = memory.keys[row][i * kLanes + lane];
-    int own = 0;  // the lane's choice
-#pragma unroll 1
-    for (int j = 0; j < top_k; ++j) {
-      uint32_t largest = keys[0];
+  for (int w = 0; w < kWarps; ++w) before += w < warp ? memory.of_warps[w] : 0;
+  const int chosen = static_cast<int>(before >> 16);
+  int at = static_cast<int>(before & 0xffffu);
+  if (count > 0 && real) {
+    routing.slots[2 * chosen] = expert;
+    routing.slots[2 * chosen + 1] = at;
+    auto* view = reinterpret_cast<uint4*>(&routing.views[chosen]);
 #pragma unroll
-      for (int i = 1; i < kPerLane; ++i) largest = max(largest, keys[i]);
-      largest = __reduce_max_sync(0xffffffffu, largest);
-      unsigned first = kThreads;
+    for (int i = 0; i < KnownExperts::kQuarters; ++i) view[i] = known.view[i];
+    int row_entries = -1;
+    const auto put = [&](uint32_t of_rows) {
 #pragma unroll
-      for (int i = kPerLane - 1; i >= 0; --i) {
-        if (keys[i] == largest) first = i * kLanes + lane;
+      for (int r = 0; r < 4; ++r, row_entries += args.top_k) {
+        const int choice = static_cast<int>(of_rows >> 8 * r & 0xffu);
+        if (choice > 0) routing.order[at++] = row_entries + choice;
       }
-      const int e = static_cast<int>(__reduce_min_sync(0xffffffffu, first));
-#pragma unroll
-      for (int i = 0; i < kPerLane; ++i) {
-        if (e == i * kLanes + lane) keys[i] = 0;
-      }
-      if (lane == j) own = e;
-    }
-    const float score = lane < top_k ? scores[row][own] : 0;
-    ordered[row][lane] = score;
-    __syncwarp();
-    float sum = 0;
-#pragma unroll
-    for (int j = 0; j < kLanes; j += 4) {  // zeros behind the choices
-      const float4 v = *reinterpret_cast<const float4*>(&ordered[row][j]);
-      sum = (((sum + v.x) + v.y) + v.z) + v.w;
-    }
-    if (lane < top_k) {
-      chosen[row * top_k + lane] = own;
-      if (real) {
-        routing.experts[row * top_k + lane] = own;
-        routing.weights[row * top_k + lane] = score / sum;
-      }
-    }
+    };
+    put(choices.x);
+    if (choices.y != 0) put(choices.y);
   }
+  if (expert == kThreads - 1 && real) {
+    const int all_chosen = chosen + (count > 0 ? 1 : 0);
+    routing.slots[2 * all_chosen] = -1;
+    routing.slots[2 * all_chosen + 1] = static_cast<int>(args.rows) * args.top_k;
+    *routing.count = all_chosen;
+    // Nobody waits for these.
+    atomicAdd(&args.use[0], 1);
+    atomicAdd(&args.use[1], all_chosen);
+  }
+}
+
+// The experts of up to kWarps rows and their order, by one block. wait() comes before the logits,
+// of which logits_of(row, values) gives a lane those of its experts. What is before counts for
+// nothing: it goes through all this once, since code that was not run would be cold, and writes
+// nothing.
+template <typename Wait, typename LogitsOf>
+__device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& memory,
+                                          const Wait& wait, const LogitsOf& logits_of) {
+  const int row = static_cast<int>(threadIdx.x) / kLanes;
+  const KnownExperts known(args);
+  memory.choices[threadIdx.x] = make_uint2(0, 0);
   __syncthreads();
-  sort_few(chosen, rows * top_k, args, real);
-  __syncthreads();  // before all this comes again
+#pragma unroll 1
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool real = turn == 1;
+    if (real && !wait()) return;
+    if (row < args.rows) {
+      float values[kPerLane];
+#pragma unroll
+      for (int i = 0; i < kPerLane; ++i) values[i] = known.biases[i];
+      if (real) logits_of(row, values);
+      choose_few(args, known, memory, row, real, values);
+    }
+    __syncthreads();
+    sort_few(args, known, memory, real);
+    __syncthreads();  // before all this comes again
+  }
+}
+
+// Logits that are complete, past the first-level cache: [rows, experts].
+__device__ __forceinline__ void load_logits(const RouteArgs& args, int row,
+                                            float (&values)[kPerLane]) {
+  const int first = static_cast<int>(threadIdx.x) % kLanes * kPerLane;
+  const float* logits = args.logits + row * args.experts + first;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) values[i] = first + i < args.experts ? __ldcg(&logits[i]) : 0;
 }
 
 }  // namespace lagoon::kernels::cuda

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant
 }
 
 // The same, and beside it the router's logits by blocks of their own, the first ones, of which the
-// last to come chooses the experts.
+// last to come chooses the experts. Where shared_expert.cu cannot do all.
 template <Packing P, Packing kRouter>
 __global__ void __launch_bounds__(kThreads, 2)
     gate_and_route_kernel(const __grid_constant__ GateArgs args,
@@ -154,15 +154,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   let_others_start();  // before the choice is gone through, not as late as multiply_tiles() does
   extern __shared__ uint4 memory[];
   static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
-  // The choice once for nothing before it counts, since its code is cold.
-#pragma unroll 1
-  for (int turn = 0; turn < 2; ++turn) {
-    if (turn == 1) {
-      multiply_tiles<kRouter>(router, block, routers);
-      if (!last_to_come(route.counter, routers)) return;
-    }
-    route_few(route, *reinterpret_cast<RouteMemory*>(memory), turn == 1);
-  }
+  const auto wait = [&] {
+    multiply_tiles<kRouter>(router, block, routers);
+    return last_to_come(route.zeros, routers);
+  };
+  route_few(route, *reinterpret_cast<RouteMemory*>(memory), wait,
+            [&](int row, float(&values)[kPerLane]) { load_logits(route, row, values); });
 }
 
 unsigned smaller(unsigned held, int blocks) {

@@ -7,22 +7,26 @@
 
 namespace lagoon::kernels::cuda {
 
+// Stages of a ring of kRingBytes.
+template <Packing P, int M>
+inline constexpr int kUsualStages = P == Packing::kNVFP4 && M == 1 ? 6 : 8 / M;
+
 // Weights of M matrices (or tiles) that a warp multiplies the same columns of x with, in a ring in
 // shared memory that asynchronous copies fill ahead. A lane reads what it copied itself, so that no
 // barrier is needed. A stage is 1,024 bytes of values of each matrix: a quarter of a unit of BF16,
 // half a unit of FP8, a unit of NVFP4 with its scales. The lane's columns of x are in registers,
 // and each is replaced by that of the unit after as soon as it is done with: the second-level
 // cache, or another warp that fills the first, has the time of a unit to bring it.
-template <Packing P, int M>
+template <Packing P, int M, int kRingStages = kUsualStages<P, M>>
 class WeightStream {
  public:
   static constexpr int kValueBytes = 1024;
   // Of all matrices: 16 bytes a lane, so that one address does for values and scales.
   static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 512 : 0;
   static constexpr int kStageBytes = M * kValueBytes + kScaleBytes;
-  static constexpr int kStages = P == Packing::kNVFP4 && M == 1 ? 6 : 8 / M;
+  static constexpr int kStages = kRingStages;
   static constexpr int kPerUnit = static_cast<int>(unit_bytes(P) / kValueBytes);
-  static_assert(kStages * kStageBytes <= kRingBytes);
+  static_assert(kUsualStages<P, M> * kStageBytes <= kRingBytes);
 
   // Where the lane's part of units that follow each other lies: of the first.
   struct Source {
@@ -40,7 +44,7 @@ class WeightStream {
     }
   };
 
-  // `ring`: kRingBytes of this warp.
+  // `ring`: kStages * kStageBytes of this warp.
   __device__ explicit WeightStream(uint8_t* ring)
       : ring_(static_cast<uint32_t>(__cvta_generic_to_shared(ring)) + threadIdx.x % kLanes * 16),
         full_(ring_),
@@ -53,6 +57,12 @@ class WeightStream {
     if constexpr (kPerUnit == 1) {  // little code, which has to be fetched each time
 #pragma unroll 1
       for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, 0, next);
+    } else if constexpr ((kStages - 1) % kPerUnit == 0) {  // a long ring, by units
+#pragma unroll 1
+      for (int unit = 0; unit < kStages - 1; unit += kPerUnit) {
+#pragma unroll
+        for (int i = 0; i < kPerUnit; ++i) feed(ring_ + (unit + i) * kStageBytes, i, next);
+      }
     } else {
 #pragma unroll
       for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
@@ -197,20 +207,20 @@ __device__ inline const float* fp8_scales(const MatrixView& m, int tile, int uni
 
 // What a block has in shared memory: rings, and the sums of M tiles a warp, twice, so that one
 // barrier a tile is enough.
-template <int M>
+template <int M, int kRing = kRingBytes>
 inline constexpr int kStreamBytes =
-    kWarps * kRingBytes + 2 * M * kWarps * 8 * kTileRows * static_cast<int>(sizeof(float));
+    kWarps * kRing + 2 * M * kWarps * 8 * kTileRows * static_cast<int>(sizeof(float));
 
 // With 1 KiB for what kernels have beside it, on GPUs with 99 KiB for a block.
 static_assert(kStreamBytes<2> + 1024 <= 99 * 1024);
 
-template <int M>
+template <int M, int kRing = kRingBytes>
 struct StreamMemory {
   uint8_t* ring;  // of this warp
   float* sums;    // [2][M][kWarps][8][kTileRows]
   __device__ explicit StreamMemory(uint8_t* memory)
-      : ring(memory + threadIdx.x / kLanes * kRingBytes),
-        sums(reinterpret_cast<float*>(memory + kWarps * kRingBytes)) {}
+      : ring(memory + threadIdx.x / kLanes * kRing),
+        sums(reinterpret_cast<float*>(memory + kWarps * kRing)) {}
   __device__ float* of(int turn, int m, int warp) const {
     return sums + ((turn * M + m) * kWarps + warp) * (8 * kTileRows);
   }
