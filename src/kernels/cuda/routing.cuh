@@ -60,14 +60,39 @@ inline constexpr int kPerLane = kThreads / kLanes;
 struct RouteMemory {
   // Keys and scores of each lane's experts, the best first, and behind them twice nothing.
   uint2 sorted[kWarps][kPerLane + 2][kLanes];
+  // Of a row's choices, zeros behind the last.
+  float scores[kWarps][kLanes];
+  int32_t experts[kWarps][kLanes];
   // Of each expert and row: one more than which choice it is, or zero.
   uint2 choices[kThreads];
   uint32_t of_warps[kWarps];
 };
 
+// Stores, and an addition, without a branch around them: code that does not count goes where code
+// that does will.
+__device__ __forceinline__ void put_if(bool real, void* place, uint32_t value) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.u32 [%1], %2; }" ::"r"(real ? 1u : 0u),
+      "l"(place), "r"(value)
+      : "memory");
+}
+__device__ __forceinline__ void put_if(bool real, void* place, const uint4& v) {
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.v4.u32 [%1], {%2,%3,%4,%5}; }" ::"r"(
+          real ? 1u : 0u),
+      "l"(place), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+      : "memory");
+}
+__device__ __forceinline__ void add_if(bool real, int32_t* place, int32_t value) {
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %0, 0; @p red.global.add.s32 [%1], %2; }" ::"r"(
+                   real ? 1u : 0u),
+               "l"(place), "r"(value)
+               : "memory");
+}
+
 // What is known of experts before there are logits.
 struct KnownExperts {
-  float biases[kPerLane];  // of the lane's
+  float biases[kPerLane];  // of the lane's; NaNs behind the last, which come after all others
   static constexpr int kQuarters = sizeof(ExpertView) / sizeof(uint4);
   uint4 view[kQuarters];  // of the thread's
   __device__ explicit KnownExperts(const RouteArgs& args) {
@@ -75,7 +100,7 @@ struct KnownExperts {
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
       const int expert = thread % kLanes * kPerLane + i;
-      biases[i] = expert < args.experts ? args.bias[expert] : 0;
+      biases[i] = expert < args.experts ? args.bias[expert] : __uint_as_float(0x7fc00000u);
     }
     const auto* table = reinterpret_cast<const uint4*>(&args.table[min(thread, args.experts - 1)]);
 #pragma unroll
@@ -84,30 +109,85 @@ struct KnownExperts {
 };
 
 // score_of() of all, without a branch for each quotient: below 2^126, 1 / x is what one step of
-// Newton's makes of the approximation, for the compiler too.
-__device__ __forceinline__ void scores_of(float softcap, float (&values)[kPerLane]) {
-  if (softcap > 0) {
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) values[i] = score_of(values[i], softcap);
-    return;
-  }
-  bool far = false;
+// Newton's makes of the approximation, for the compiler too. `spare`: kPerLane places of the lane,
+// kLanes apart.
+__device__ __forceinline__ void scores_of(float softcap, uint2* spare, float (&values)[kPerLane]) {
+  bool other = softcap > 0;
   float quotients[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const float x = 1.0f + expf(-values[i]);
-    far = far || !(x < 0x1p126f);
+    other = other | !(x < 0x1p126f);
     float near = 0;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(near) : "f"(x));
     quotients[i] = fmaf(near, -fmaf(x, near, -1.0f), near);
   }
-  if (far) {
+  if (other) {
 #pragma unroll
-    for (int i = 0; i < kPerLane; ++i) values[i] = score_of(values[i], 0);
-    return;
+    for (int i = 0; i < kPerLane; ++i) spare[i * kLanes].x = __float_as_uint(values[i]);
+#pragma unroll 1
+    for (int i = 0; i < kPerLane; ++i) {
+      const float score = score_of(__uint_as_float(spare[i * kLanes].x), softcap);
+      spare[i * kLanes].x = __float_as_uint(score);
+    }
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) quotients[i] = __uint_as_float(spare[i * kLanes].x);
   }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) values[i] = quotients[i];
+}
+
+// Sorts the lane's keys, of equal ones the first first, and returns which they were: four bits
+// each, the best lowest.
+__device__ __forceinline__ uint32_t sort_lane(const float (&scores)[kPerLane],
+                                              const float (&biases)[kPerLane], uint2* sorted) {
+  uint32_t keys[kPerLane];
+  int places[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    keys[i] = key_of(scores[i] + biases[i]);
+    places[i] = kPerLane - 1 - i;
+  }
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+#pragma unroll
+    for (int j = i + 1; j < kPerLane; ++j) {
+      const int before = keys[i] >= keys[j] ? 1 : 0;
+      places[i] -= before;
+      places[j] += before;
+    }
+  }
+  uint32_t ids = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    sorted[places[i] * kLanes] = make_uint2(keys[i], __float_as_uint(scores[i]));
+    ids |= static_cast<uint32_t>(i) << 4 * places[i];
+  }
+  sorted[kPerLane * kLanes] = sorted[(kPerLane + 1) * kLanes] = make_uint2(0, 0);
+  return ids;
+}
+
+// The sum of a row's scores, in order: in each round twelve come together, since most models choose
+// no more.
+__device__ __forceinline__ float sum_scores(const float (&scores)[kLanes], int top_k) {
+  constexpr int kTogether = 12;
+  float sum = 0;
+#pragma unroll 1
+  for (int first = 0; first < top_k; first += kTogether) {
+    float4 parts[kTogether / 4];
+#pragma unroll
+    for (int i = 0; i < kTogether / 4; ++i) {
+      const int at = min(first + 4 * i, kLanes - 4);
+      parts[i] = *reinterpret_cast<const float4*>(&scores[at]);
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether / 4; ++i) {
+      if (first + 4 * i < kLanes) {
+        sum = (((sum + parts[i].x) + parts[i].y) + parts[i].z) + parts[i].w;
+      }
+    }
+  }
+  return sum;
 }
 
 // The experts of a row by one warp: the largest key is taken top_k times, of equal ones that of the
@@ -117,55 +197,35 @@ __device__ __forceinline__ void choose_few(const RouteArgs& args, const KnownExp
                                            RouteMemory& memory, int row, bool real,
                                            float (&values)[kPerLane]) {
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  const int first = lane * kPerLane;
-  scores_of(args.softcap, values);
-  uint32_t keys[kPerLane];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    // 0: no expert, or none left
-    keys[i] = first + i < args.experts ? key_of(values[i] + known.biases[i]) : 0;
-  }
-  uint32_t ids = 0;  // of four bits each: which of the lane's, the best first
-  auto& sorted = memory.sorted[row];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    int place = 0;
-#pragma unroll
-    for (int j = 0; j < kPerLane; ++j) {
-      if (j != i) place += (j < i ? keys[j] >= keys[i] : keys[j] > keys[i]) ? 1 : 0;
-    }
-    sorted[place][lane] = make_uint2(keys[i], __float_as_uint(values[i]));
-    ids |= static_cast<uint32_t>(i) << 4 * place;
-  }
-  sorted[kPerLane][lane] = sorted[kPerLane + 1][lane] = make_uint2(0, 0);
-  uint2 best = sorted[0][lane];
-  uint2 next = sorted[1][lane];
-  const uint2* following = &sorted[2][lane];
-  int own = 0;  // the lane's choice
-  float own_score = 0;
-  float sum = 0;
+  const int top_k = args.top_k;
+  uint2* following = &memory.sorted[row][0][lane];
+  scores_of(args.softcap, following, values);
+  uint32_t ids = sort_lane(values, known.biases, following);
+  uint2 best = following[0];
+  uint2 next = following[kLanes];
+  following += kLanes;
+  const uint32_t below = (1u << lane) - 1;
 #pragma unroll 1
-  for (int j = 0; j < args.top_k; ++j) {
+  for (int j = 0; j < top_k; ++j) {
     const uint32_t largest = __reduce_max_sync(0xffffffffu, best.x);
-    const int from = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, best.x == largest))) - 1;
-    const float score = __uint_as_float(__shfl_sync(0xffffffffu, best.y, from));
-    const int expert = __shfl_sync(0xffffffffu, first + static_cast<int>(ids & 15u), from);
-    if (lane == from) {
+    const uint32_t equal = __ballot_sync(0xffffffffu, best.x == largest);
+    if (best.x == largest && (equal & below) == 0) {
+      memory.scores[row][j] = __uint_as_float(best.y);
+      memory.experts[row][j] = lane * kPerLane + static_cast<int>(ids & 15u);
       best = next;
-      next = *following;
       following += kLanes;
       ids >>= 4;
     }
-    if (lane == j) own = expert, own_score = score;
-    sum += score;
+    next = *following;  // there when it is needed, in the round after
   }
-  if (lane < args.top_k) {
+  __syncwarp();
+  const int own = memory.experts[row][lane];
+  const float weight = memory.scores[row][lane] / sum_scores(memory.scores[row], top_k);
+  if (lane < top_k) {
     auto* choices = reinterpret_cast<uint8_t*>(&memory.choices[own]);
     choices[row] = static_cast<uint8_t>(lane + 1);
-    if (real) {
-      args.routing.experts[row * args.top_k + lane] = own;
-      args.routing.weights[row * args.top_k + lane] = own_score / sum;
-    }
+    put_if(real, &args.routing.experts[row * top_k + lane], static_cast<uint32_t>(own));
+    put_if(real, &args.routing.weights[row * top_k + lane], __float_as_uint(weight));
   }
 }
 
@@ -195,35 +255,40 @@ __device__ __forceinline__ void sort_few(const RouteArgs& args, const KnownExper
   }
   memory.of_warps[warp] = of_warp;
   __syncthreads();
+  static_assert(kWarps == 8);
+  const uint4 first_four = *reinterpret_cast<const uint4*>(&memory.of_warps[0]);
+  const uint4 last_four = *reinterpret_cast<const uint4*>(&memory.of_warps[4]);
+  const uint32_t of_warps[kWarps] = {first_four.x, first_four.y, first_four.z, first_four.w,
+                                     last_four.x,  last_four.y,  last_four.z,  last_four.w};
 #pragma unroll
-  for (int w = 0; w < kWarps; ++w) before += w < warp ? memory.of_warps[w] : 0;
+  for (int w = 0; w < kWarps; ++w) before += w < warp ? of_warps[w] : 0;
   const int chosen = static_cast<int>(before >> 16);
   int at = static_cast<int>(before & 0xffffu);
-  if (count > 0 && real) {
-    routing.slots[2 * chosen] = expert;
-    routing.slots[2 * chosen + 1] = at;
+  if (count > 0) {
+    put_if(real, &routing.slots[2 * chosen], static_cast<uint32_t>(expert));
+    put_if(real, &routing.slots[2 * chosen + 1], static_cast<uint32_t>(at));
     auto* view = reinterpret_cast<uint4*>(&routing.views[chosen]);
 #pragma unroll
-    for (int i = 0; i < KnownExperts::kQuarters; ++i) view[i] = known.view[i];
-    int row_entries = -1;
+    for (int i = 0; i < KnownExperts::kQuarters; ++i) put_if(real, view + i, known.view[i]);
+    uint32_t row_entries = ~0u;  // less one
     const auto put = [&](uint32_t of_rows) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r, row_entries += args.top_k) {
-        const int choice = static_cast<int>(of_rows >> 8 * r & 0xffu);
-        if (choice > 0) routing.order[at++] = row_entries + choice;
+      for (int r = 0; r < 4; ++r, row_entries += static_cast<uint32_t>(args.top_k)) {
+        const uint32_t choice = of_rows >> 8 * r & 0xffu;
+        put_if(real && choice > 0, &routing.order[at], row_entries + choice);
+        at += choice > 0 ? 1 : 0;
       }
     };
     put(choices.x);
-    if (choices.y != 0) put(choices.y);
+    if (args.rows > 4) put(choices.y);
   }
-  if (expert == kThreads - 1 && real) {
-    const int all_chosen = chosen + (count > 0 ? 1 : 0);
-    routing.slots[2 * all_chosen] = -1;
-    routing.slots[2 * all_chosen + 1] = static_cast<int>(args.rows) * args.top_k;
-    *routing.count = all_chosen;
-    // Nobody waits for these.
-    atomicAdd(&args.use[0], 1);
-    atomicAdd(&args.use[1], all_chosen);
+  if (expert == kThreads - 1) {  // all are counted here
+    const int all = chosen + (count > 0 ? 1 : 0);
+    put_if(real, &routing.slots[2 * all], ~0u);
+    put_if(real, &routing.slots[2 * all + 1], static_cast<uint32_t>(args.rows) * args.top_k);
+    put_if(real, routing.count, static_cast<uint32_t>(all));
+    add_if(real, &args.use[0], 1);
+    add_if(real, &args.use[1], all);
   }
 }
 
@@ -237,6 +302,8 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& me
   const int row = static_cast<int>(threadIdx.x) / kLanes;
   const KnownExperts known(args);
   memory.choices[threadIdx.x] = make_uint2(0, 0);
+  memory.scores[row][threadIdx.x % kLanes] = 0;
+  memory.experts[row][threadIdx.x % kLanes] = 0;
   __syncthreads();
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {

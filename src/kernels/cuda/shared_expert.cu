@@ -63,7 +63,7 @@ __device__ __forceinline__ void take_logits(const Joint& args, int experts, int 
     missing = false;
 #pragma unroll
     for (int i = 0; i < kPerLane; ++i) {
-      missing = missing || (bits[i] == 0 && first + i < experts);
+      missing = missing | (bits[i] == 0 & first + i < experts);
       values[i] = __uint_as_float(bits[i]);
     }
   } while (__any_sync(0xffffffffu, missing));
