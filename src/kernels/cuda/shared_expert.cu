@@ -33,11 +33,13 @@ struct Joint {
 
 // Logits are their own sign of being there: zeros are none yet. A logit of 0 is written as -0, of
 // the same score.
-__device__ inline void show(uint32_t* place, float logit) {
+__device__ inline void show_if(bool real, uint32_t* place, float logit) {
   const uint32_t bits = __float_as_uint(logit);
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(place),
-               "r"(bits == 0 ? 0x80000000u : bits)
-               : "memory");
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.relaxed.gpu.global.u32 [%1], %2; }" ::"r"(
+          real ? 1u : 0u),
+      "l"(place), "r"(bits == 0 ? 0x80000000u : bits)
+      : "memory");
 }
 __device__ inline uint4 look(const uint32_t* place) {
   uint4 v;
@@ -84,6 +86,13 @@ __device__ __forceinline__ const Bits16* row_of(const Bits16* x, int columns, co
   return x + min(part.lane / 4, rows - 1) * padded(columns) + part.lane % 4 * 16;
 }
 
+// What is multiplied for nothing, so that code is not cold when it counts: a unit of weights that
+// may not have come, with columns that are weights. x may not be read before it is there, since the
+// first-level cache would keep what was there before.
+__device__ __forceinline__ const Bits16* stand_in(const MatrixView& m, const Part& part) {
+  return reinterpret_cast<const Bits16*>(m.values) + part.lane % 4 * 16;
+}
+
 // Logits by `grid` blocks, of which this is `first`.
 __device__ __forceinline__ void multiply_router(const Joint& args, int first, int grid) {
   using Weights = LongStream<1>;
@@ -95,38 +104,60 @@ __device__ __forceinline__ void multiply_router(const Joint& args, int first, in
   const int units = part.end - part.first;
   Items items(part, first, grid, static_cast<int>(tiles_of(router.rows)));
   Items opened = items;
+  bool asks = true;
   const auto next = [&](typename Weights::Source& source) {
-    if (opened.at >= opened.end) return;
+    if (!asks || opened.at >= opened.end) return;
     source.set(0, router, opened.at * part.units + part.first);
     source.units = units;
     opened.at = units > 0 ? opened.at + opened.step : opened.end;
   };
   Weights weights(shared.ring);
   weights.fill(next);
-  wait_for_others();
-  const Bits16* x = row_of(args.shared.x, router.columns, part, args.rows);
-  const Bits16* first_x = x + part.first * kUnitColumns;
-  weights.bring(first_x, units, shared.of(1, 0, warp) + part.lane);
+  const Weights filled = weights;
+  weights.stop();
+  asks = false;
+  const Bits16* x = stand_in(router, part);
 #pragma unroll 1
-  for (int turn = 0; items.at < items.end; items.at += items.step, ++turn) {
+  for (int turn = -1; turn < 0 || items.at < items.end; ++turn) {
+    const bool real = turn >= 0;
+    if (turn == 0) {
+      weights = filled;
+      asks = true;
+      wait_for_others();
+      x = row_of(args.shared.x, router.columns, part, args.rows);
+    }
+    const Bits16* first_x = real ? x + part.first * kUnitColumns : x;
+    if (turn <= 0) weights.bring(first_x, real ? units : 1, shared.of(1, 0, warp) + part.lane);
     float sums[1][4] = {};
     const float* const scales[1] = {nullptr};
-    weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
-    keep_sums<1>(sums, part.lane, shared.of(turn % 2, 0, warp));
+    weights.multiply(part.first, real ? part.end : part.first + 1, x, first_x, scales, sums, next);
+    keep_sums<1>(sums, part.lane, shared.of(turn & 1, 0, warp));
     part.meet();
-    const float* slices = shared.of(turn % 2, 0, part.in_block * part.cut.slices);
+    const float* slices = shared.of(turn & 1, 0, part.in_block * part.cut.slices);
 #pragma unroll 1
     for (int i = part.thread(turn); i < args.rows * kTileRows; i += part.threads()) {
       const int n = items.at * kTileRows + i % kTileRows;
-      if (n >= router.rows) continue;
-      show(&args.logits[i / kTileRows * kThreads + n], sum_slices<1>(slices, part.cut.slices, i));
+      show_if(real && n < router.rows, &args.logits[i / kTileRows * kThreads + n],
+              sum_slices<1>(slices, part.cut.slices, i));
     }
+    if (real) items.at += items.step;
   }
 }
 
-// Gate, up and down by `grid` blocks, of which this is `first`. One loop for all, twice gone
-// through, since code that has not run is cold: an item is a tile of both gate and up, then a pair
-// of tiles of down, of which the last is read twice if there is no other.
+// h of row and column, from the sums of its slices.
+__device__ __forceinline__ void put_gated_if(bool real, const SharedExpert& shared, int row, int n,
+                                             float gate, float up) {
+  const uint32_t bits = n < shared.gate.rows ? to_bits(swiglu(gate, up)) : 0;
+  Bits16* place = shared.h + row * padded(shared.gate.rows) + n;
+  asm volatile(
+      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"(real ? 1u : 0u),
+      "l"(place), "h"(static_cast<uint16_t>(bits))
+      : "memory");
+}
+
+// Gate, up and down by `grid` blocks, of which this is `first`: one loop for all, since code that
+// has not run is cold. First it is gone through for nothing, then an item is a tile of both gate
+// and up, then a pair of tiles of down, of which the last is read twice if there is no other.
 __device__ __forceinline__ void multiply_shared(const Joint& args, int first, int grid) {
   using Weights = LongStream<2>;
   extern __shared__ uint4 memory[];
@@ -142,9 +173,11 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
   const Part down_part(down.columns);
   const Items down_items(down_part, first, grid, last_tile / 2 + 1);
   // Weights of down are asked for while the ring empties, before h is there.
+  bool asks = true;
   bool opens_down = false;
   Items opened = items;
   const auto next = [&](typename Weights::Source& source) {
+    if (!asks) return;
     if (!opens_down && (opened.at >= opened.end || gate_part.end == gate_part.first)) {
       opens_down = true;
       opened = down_items;
@@ -164,20 +197,39 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
   };
   Weights weights(shared.ring);
   weights.fill(next);
-  wait_for_others();
+  const Weights filled = weights;
+  weights.stop();
+  asks = false;
+  const Bits16* x = stand_in(gate, part);
 #pragma unroll 1
-  for (int phase = 0; phase < 2; ++phase) {
-    const Bits16* from = phase == 0 ? args.shared.x : args.shared.h;
-    const Bits16* x = row_of(from, phase == 0 ? gate.columns : down.columns, part, args.rows);
-    const Bits16* first_x = x + part.first * kUnitColumns;
+  for (int phase = -1; phase < 2; ++phase) {
+    const bool real = phase >= 0;
+    if (phase == 0) {
+      weights = filled;
+      asks = true;
+      wait_for_others();
+      x = row_of(args.shared.x, gate.columns, part, args.rows);
+    } else if (phase == 1) {
+      __syncthreads();
+      if (threadIdx.x == 0) {
+        args.meeting.arrive();
+        args.meeting.wait_for_all();
+      }
+      part = down_part;
+      items = down_items;
+      x = row_of(args.shared.h, down.columns, part, args.rows);
+      __syncthreads();
+    }
+    const Bits16* first_x = real ? x + part.first * kUnitColumns : x;
     if (items.at < items.end) {
-      weights.bring(first_x, part.end - part.first, shared.of(1, 0, warp) + part.lane);
+      weights.bring(first_x, real ? part.end - part.first : 1, shared.of(1, 0, warp) + part.lane);
     }
 #pragma unroll 1
-    for (int turn = 0; items.at < items.end; items.at += items.step, ++turn) {
+    for (int turn = 0; items.at < items.end; ++turn) {
       float sums[2][4] = {};
       const float* const scales[2] = {nullptr, nullptr};
-      weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
+      weights.multiply(part.first, real ? part.end : part.first + 1, x, first_x, scales, sums,
+                       next);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
@@ -187,31 +239,32 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
       const int first_warp = part.in_block * part.cut.slices;
       const float* slices[2] = {shared.of(turn % 2, 0, first_warp),
                                 shared.of(turn % 2, 1, first_warp)};
-      if (phase == 0) {
-        put_gated<kOnly>(
-            gate, up, items.at, part, turn, slices[0], slices[1], args.rows,
-            [](int r) { return r; }, args.shared.h);
-        continue;
-      }
+      if (phase <= 0) {
 #pragma unroll 1
-      for (int i = part.thread(turn); i < args.rows * 2 * kTileRows; i += part.threads()) {
-        const int row = i / (2 * kTileRows);
-        const int n = 2 * items.at * kTileRows + i % (2 * kTileRows);
-        if (n >= down.rows) continue;
-        args.shared.y[static_cast<int64_t>(row) * down.rows + n] =
-            sum_slices<1>(i / kTileRows % 2 == 0 ? slices[0] : slices[1], part.cut.slices,
-                          row * kTileRows + i % kTileRows);
+        for (int i = part.thread(turn); i < args.rows * kTileRows; i += part.threads()) {
+          put_gated_if(real, args.shared, i / kTileRows, items.at * kTileRows + i % kTileRows,
+                       sum_slices<1>(slices[0], part.cut.slices, i),
+                       sum_slices<1>(slices[1], part.cut.slices, i));
+        }
       }
+      if (phase == 0) {
+        zero_behind(
+            gate.rows, items.at, args.rows, part.thread(), part.threads(), [](int r) { return r; },
+            args.shared.h);
+      } else {
+#pragma unroll 1
+        for (int i = part.thread(turn); i < args.rows * 2 * kTileRows; i += part.threads()) {
+          const int row = i / (2 * kTileRows);
+          const int n = 2 * items.at * kTileRows + i % (2 * kTileRows);
+          const float sum = sum_slices<1>(i / kTileRows % 2 == 0 ? slices[0] : slices[1],
+                                          part.cut.slices, row * kTileRows + i % kTileRows);
+          put_if(real && n < down.rows, &args.shared.y[static_cast<int64_t>(row) * down.rows + n],
+                 __float_as_uint(sum));
+        }
+      }
+      if (!real) break;
+      items.at += items.step;
     }
-    if (phase == 1) break;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      args.meeting.arrive();
-      args.meeting.wait_for_all();
-    }
-    part = down_part;
-    items = down_items;
-    __syncthreads();
   }
   if (threadIdx.x == 0) args.meeting.leave();
 }

@@ -69,6 +69,10 @@ class WeightStream {
     }
   }
 
+  // For code that is gone through once for nothing: asks for no more of what is open. A copy from
+  // before goes on.
+  __device__ void stop() { source_.units = 0; }
+
   // x of the first of `units` units: the lane's columns of its row. With it some of the others are
   // brought to the first-level cache, or each would be waited for when it is met. What is loaded
   // for that has to be put somewhere: into `spare`, of the lane, where nobody writes before the
