@@ -190,7 +190,9 @@ struct RouteArgs {
   float softcap = 0;  // 0: none
   Routing routing;
   int32_t* use = nullptr;
-  int32_t* zeros = nullptr;  // [kRouteZeros] between launches, for what also multiplies
+  // [kRouteZeros] zeros between launches, where a kernel that multiplies with the router, too, has
+  // its blocks meet.
+  int32_t* zeros = nullptr;
 };
 inline constexpr int kRouteZeros = 64 + 8 * 256;
 void route(Stream stream, const RouteArgs& args);
