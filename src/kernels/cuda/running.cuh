@@ -1,6 +1,9 @@
 // The running softmax of a warp over blocks of 16 keys (attend.cuh), for one or two sets of eight
 // queries. Set by set the arithmetic is the same, so that a query's bits do not depend on whether
 // there are two.
+//
+// kOnce: where a warp has a block or two, each instruction runs once or twice, and takes as long as
+// it takes to come. Then what can be is a loop, and nothing is done to sums that are zeros.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +14,11 @@ namespace lagoon::kernels::cuda {
 
 // Queries 2 t and 2 t + 1 of each set: of scores keys g and g + 8, of sums a lane's own keys, of
 // `out` dimensions as a lane reads values.
-template <int D, bool kFP8, int kSets>
+template <int D, bool kFP8, int kSets, bool kOnce = false>
 class Running {
   using Memory = AttendMemory<D, kFP8>;
   static constexpr int kParts = kFP8 ? 2 : 3;  // of a probability
-  static constexpr bool kKeepQueries = kSets == 1;
+  static constexpr bool kKeepQueries = kSets == 1 && !kOnce;
 
  public:
   // `scales`: of the scores of a block's queries, to powers of two.
@@ -44,7 +47,7 @@ class Running {
       for (float& score : scores_[set]) score = 0;
     }
     constexpr int kProducts = Memory::kKeyPiece / Memory::kElement / 4;  // of a piece
-#pragma unroll
+#pragma unroll(kOnce ? 1 : Memory::kKeyPieces)
     for (int piece = 0; piece < Memory::kKeyPieces; ++piece) {
       uint32_t words[2][Memory::kKeyPiece / 4];
 #pragma unroll
@@ -84,6 +87,8 @@ class Running {
   // for nothing. `whole`: all queries see all keys.
   __device__ void weigh(int first_key, bool whole, const int* positions, int window) {
     hidden_ = 0;
+    // Of a query that is not there, -1 - key is no smaller than any window.
+    const unsigned most = window == 0 ? 0x7fffffffu : static_cast<unsigned>(window);
     if (!whole) {
 #pragma unroll
       for (int set = 0; set < kSets; ++set) {
@@ -91,7 +96,7 @@ class Running {
         for (int i = 0; i < 4; ++i) {
           const int key = first_key + lane() / 4 + i / 2 * 8;
           const int position = positions[query(set, i % 2)];
-          const bool seen = key <= position && (window == 0 || key > position - window);
+          const bool seen = static_cast<unsigned>(position - key) < most;
           hidden_ |= seen ? 0u : 1u << (set * 4 + i);
         }
       }
@@ -107,6 +112,7 @@ class Running {
       }
     }
     if (__any_sync(0xffffffffu, high)) move_bases(powers);
+    begun_ = true;
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
       float weights[4];
@@ -170,8 +176,8 @@ class Running {
     }
   }
 
-  // Leaves what a warp has of its queries in its shared memory.
-  __device__ void keep(uint8_t* memory) {
+  // Leaves what a warp has of its queries in its shared memory, from set `first_set` on.
+  __device__ void keep(uint8_t* memory, int first_set = 0) {
     auto* outs = reinterpret_cast<float*>(memory);
     auto* stats = reinterpret_cast<float2*>(memory + Memory::kOfWarp - kQueryTile * 8);
     constexpr int kPairs = Memory::kValueDims / 2;
@@ -179,7 +185,7 @@ class Running {
     for (int set = 0; set < kSets; ++set) {
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
-        float* row = outs + query(set, q) * Memory::kOutRow;
+        float* row = outs + query(first_set + set, q) * Memory::kOutRow;
 #pragma unroll
         for (int i = 0; i < D / 16; ++i) {
           const int dim = (i / kPairs * 8 + lane() / 4) * Memory::kValueDims + i % kPairs * 2;
@@ -192,7 +198,8 @@ class Running {
         }
         if (lane() < 4) {
           const float minus = minus_base_[set][q];
-          stats[query(set, q)] = make_float2(minus == INFINITY ? -INFINITY : -minus, sum);
+          stats[query(first_set + set, q)] =
+              make_float2(minus == INFINITY ? -INFINITY : -minus, sum);
         }
       }
     }
@@ -232,10 +239,12 @@ class Running {
         }
         sum_[set][q] *= shrinks[q];
       }
+      if (!kOnce || begun_) {
 #pragma unroll
-      for (auto& out : out_[set]) {
+        for (auto& out : out_[set]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
+          for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
+        }
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) powers[set][i] = power(set, i, minus_base_[set][i % 2]);
@@ -250,6 +259,7 @@ class Running {
   float out_[kSets][D / 16][4] = {};
   float scores_[kSets][4];
   uint32_t hidden_ = 0;  // bits of scores
+  bool begun_ = false;   // whether `out` may be other than zeros
   uint32_t parts_[kSets][kParts][2];
 };
 
