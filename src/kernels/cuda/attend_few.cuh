@@ -24,7 +24,8 @@ inline constexpr int kMostHeadsOfKey = 32;
 // Blocks of a cluster. Four at least, so that none has more than four queries to combine.
 inline constexpr int kLeastCluster = 4;
 inline constexpr int kMostCluster = 16;
-inline constexpr int kCombinedQueries = kQueryTile / kLeastCluster;
+
+using FewRunning = Running<kFewDim, true, 1, true>;
 
 // The quotient of i < 1,024 by up to 32.
 struct SmallDivider {
@@ -43,46 +44,83 @@ struct FewFactors {
   bool rehearse;  // whether to go through all once for nothing, before other kernels are waited for
 };
 
-// What lies where in shared memory: of each warp AttendMemory, then queries, then results of the
-// cluster's blocks: of a query that is combined here, chunk after chunk.
+// What lies where in shared memory. Of each warp (of a set): keys and values of two blocks, in the
+// same place afterwards quads of sums, set by set; probabilities of each set and block; base and
+// sum of each query. Then queries, as products take them. Then results of the cluster's blocks: of
+// a query that is combined here, chunk after chunk.
 struct FewMemory {
-  using Memory = AttendMemory<kFewDim, true>;
-  static constexpr int kChunkBlocks = kAttendWarps * Memory::kStages;
+  static constexpr int kBlock = AttendMemory<kFewDim, true>::kBlock;
+  static constexpr int kBlocksOfWarp = 2;
+  static constexpr int kChunkBlocks = kAttendWarps * kBlocksOfWarp;
+  static constexpr int kQuads = kBlock * 2;                  // bytes of a set's
+  static constexpr int kParts = kBlocksOfWarp * 2 * kBlock;  // where they begin
+  static constexpr int kPartsOfBlock = kLanes * 16;
+  static constexpr int kStats = kParts + 2 * kBlocksOfWarp * kPartsOfBlock;
+  static constexpr int kOfWarp = kStats + kQueryTile * 8;
+  static constexpr int kQueries = kAttendWarps * kOfWarp;
+  static constexpr int kResults = kQueries + kQueryTile * kFewDim * 2;
   static constexpr int kResult = kFewDim * 4 + 16;  // dimensions; then base and sum
-  static constexpr int kMostResults = 32;
-  static constexpr int kResults = Memory::kBytes;
+  static constexpr int kMostResults = 24;
   static constexpr int kBytes = kResults + kMostResults * kResult;
-  static_assert(kBytes + 1024 <= 99 * 1024);
-  static_assert(chunk_begin(0, 1) == kChunkBlocks * kKeyBlock);
-  // Of the blocks of a chunk; values behind keys.
+  static_assert(kBytes + 1536 <= 99 * 1024);  // of a block on GPUs of 12.x
+  static_assert(kChunkBlocks * kKeyBlock == chunk_begin(0, 1));
   static __device__ int place(int block) {
-    return block % kAttendWarps * Memory::kOfWarp + block / kAttendWarps * (2 * Memory::kBlock);
+    return block % kAttendWarps * kOfWarp + block / kAttendWarps * (2 * kBlock);
   }
 };
 
-// ---- Clusters of blocks: PTX ISA, "barrier.cluster", "mapa"
+// ---- Clusters of blocks: PTX ISA, "barrier.cluster", "mapa", "st.async", "mbarrier"
 
+// All blocks of a cluster are there, and have come to the same place. Nothing is ordered by it but
+// what a block finds in its own shared memory.
+__device__ inline void meet_cluster() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
+                   : "memory");
+#endif
+}
 __device__ inline uint32_t map_shared(uint32_t address, int rank) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
 #endif
   return address;
 }
-__device__ inline void store_mapped(uint32_t address, float2 pair) {
+// To shared memory of another block, and counts the bytes at a barrier there.
+__device__ inline void give(uint32_t to, uint32_t barrier, float x, float y) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(pair.x), "f"(pair.y)
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+          to),
+      "f"(x), "f"(y), "r"(barrier)
+      : "memory");
+#endif
+}
+// Barriers that wait for bytes, once.
+__device__ inline void open_barrier(uint32_t barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "mbarrier.init.shared::cta.b64 [%0], 1;\nfence.mbarrier_init.release.cluster;" ::"r"(barrier)
+      : "memory");
+#endif
+}
+__device__ inline void expect_bytes(uint32_t barrier, int bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                : "memory");
 #endif
 }
-// Of all threads of a cluster's blocks, those of a warp together.
-__device__ inline void arrive_in_cluster() {
+__device__ inline void wait_for_bytes(uint32_t barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-__device__ inline void wait_for_cluster() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  uint32_t done = 0;
+  do {
+    asm volatile(
+        "{.reg .pred done;\n"
+        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], 0;\n"
+        "selp.u32 %0, 1, 0, done;}"
+        : "=r"(done)
+        : "r"(barrier)
+        : "memory");
+  } while (done == 0);
 #endif
 }
 
@@ -99,7 +137,7 @@ struct FewTile {
   // A lane for each group: there are no more than rows, and behind the last one they are empty.
   __device__ FewTile(const Attention& a, const FewFactors& factors) {
     constexpr unsigned kAll = 0xffffffffu;
-    const auto lane = static_cast<int>(threadIdx.x % kLanes);
+    const int lane = threadIdx.x % kLanes;
     const int per_key_head = factors.per_key_head.divisor;
     if (lane < static_cast<int>(a.row_count)) {
       const Group* from = a.groups + lane;
@@ -127,6 +165,7 @@ struct FewTile {
     chunk_shift = a.cache.window > 0 ? 7 : 8;  // plan.h
     chunk = (lowest >> chunk_shift) + static_cast<int>(blockIdx.z);
   }
+  __device__ int chunks() const { return (highest >> chunk_shift) - (lowest >> chunk_shift) + 1; }
   // Of the group.
   __device__ int row_of(const FewFactors& factors, int in_tile) const {
     return factors.per_key_head.quotient(first + in_tile);
@@ -137,7 +176,7 @@ struct FewTile {
 // A query of a tile.
 struct FewQuery {
   int position;
-  int64_t row;
+  int row;
   int head;
   __device__ FewQuery(const FewTile& tile, const FewFactors& factors, int in_tile) {
     const int row_of_group = tile.row_of(factors, in_tile);
@@ -157,7 +196,7 @@ struct FewKeys {
   __device__ FewKeys(const Attention& a, const FewTile& tile)
       : begin(tile.chunk << tile.chunk_shift) {
     const CacheView& cache = a.cache;
-    const auto block = static_cast<int>(threadIdx.x % FewMemory::kChunkBlocks);
+    const int block = threadIdx.x % FewMemory::kChunkBlocks;
     const int key = begin + block * kKeyBlock;
     if (block >> (tile.chunk_shift - 4) != 0 || key > tile.highest ||
         key + kKeyBlock <= tile.lowest) {
@@ -175,7 +214,7 @@ struct FewKeys {
 
   // Nothing is read, so that it may be written yet.
   __device__ void prefetch_all(const CacheView& cache) const {
-    const auto lane = static_cast<int>(threadIdx.x % kLanes);
+    const int lane = threadIdx.x % kLanes;
 #pragma unroll 1
     for (int block = threadIdx.x / kLanes; block < FewMemory::kChunkBlocks;
          block += static_cast<int>(blockDim.x / kLanes)) {
@@ -186,31 +225,35 @@ struct FewKeys {
     }
   }
 
-  // Where positions are not seen, zeros; everywhere, if not `real`. Warps take keys and values of a
+  // Values that are not seen are zeros; all is, if not `real`. Warps take keys and values of a
   // block in turn: as copy_keys() and copy_values() in attend.cuh, pieces of 16 bytes.
   __device__ void copy_all(const CacheView& cache, const FewTile& tile, uint32_t memory,
                            bool real) const {
-    const auto lane = static_cast<int>(threadIdx.x % kLanes);
+    const unsigned lane = threadIdx.x % kLanes;
 #pragma unroll 1
-    for (int item = threadIdx.x / kLanes; item < 2 * FewMemory::kChunkBlocks;
-         item += static_cast<int>(blockDim.x / kLanes)) {
+    for (unsigned item = threadIdx.x / kLanes; item < 2 * FewMemory::kChunkBlocks;
+         item += blockDim.x / kLanes) {
       const int row = row_of(item / 2);
       if (row == kNone) continue;
       const bool keys = item % 2 == 0;
-      const int of_lane = keys ? lane / 4 : lane % 4 * 2;
-      const int piece = keys ? lane % 4 : lane / 4;
-      const uint8_t* from =
-          (keys ? cache.keys : cache.values) + (int64_t{row + of_lane} * kFewDim + piece * 16);
-      const uint32_t to =
-          memory + FewMemory::place(item / 2) + (keys ? 0 : FewMemory::Memory::kBlock) + lane * 16;
-      const int from_lowest = begin + item / 2 * kKeyBlock + of_lane - tile.lowest;
-      const auto seen = static_cast<unsigned>(tile.highest - tile.lowest);
+      const uint8_t* from = (keys ? cache.keys : cache.values) + int64_t{row} * kFewDim;
+      const uint32_t to = memory + FewMemory::place(item / 2) + lane * 16;
+      if (keys) {
+        from += lane / 4 * kFewDim + lane % 4 * 16;
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = keys ? i % 2 * 8 : i % 2 + i / 2 * 8;
-        copy_piece<16>(to + i * kLanes * 16,
-                       from + (keys ? key * kFewDim + i / 2 * 64 : key * kFewDim),
-                       real && static_cast<unsigned>(from_lowest + key) <= seen);
+        for (int i = 0; i < 4; ++i) {
+          copy_piece<16>(to + i * kLanes * 16, from + i % 2 * 8 * kFewDim + i / 2 * 64, real);
+        }
+      } else {
+        from += lane % 4 * 2 * kFewDim + lane / 4 * 16;
+        const int first = begin + item / 2 * kKeyBlock + lane % 4 * 2 - tile.lowest;
+        const auto seen = static_cast<unsigned>(tile.highest - tile.lowest);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int key = i % 2 + i / 2 * 8;
+          copy_piece<16>(to + FewMemory::kBlock + i * kLanes * 16, from + key * kFewDim,
+                         real && static_cast<unsigned>(first + key) <= seen);
+        }
       }
     }
     commit_copies();
@@ -243,9 +286,22 @@ __device__ inline float store_few_query(uint2* queries, int query, int part, uin
   return __uint_as_float((254 - exponent) << 23);
 }
 
+// What 64 threads combine together: a query, two dimensions each.
+struct FewTarget {
+  int seen = 0;  // chunks; 0: no query
+  int query = 0;
+  int results = 0;  // where in shared memory
+  int out = 0;      // place of the first two dimensions
+  int gates = 0;    // the same of gates, if each has its own
+};
+
+// What is found before other kernels are waited for, and what little is needed of each query.
 struct FewShared {
   int positions[kQueryTile];  // -1: no such query, which sees nothing
   float scales[kQueryTile];
+  float gates[kQueryTile];
+  FewTarget targets[kQueryTile / kLeastCluster];
+  alignas(8) uint64_t results[2];  // barriers: of each turn
 };
 
 // ---- Sums
@@ -254,89 +310,88 @@ struct FewShared {
 // all warps have to be done with them first.
 __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, const uint2* queries,
                                        const FewShared& shared, int set, bool any, int window) {
-  using Memory = FewMemory::Memory;
-  const int warp = static_cast<int>(threadIdx.x / kLanes) % kAttendWarps;
+  using Memory = FewMemory;
+  const int warp = threadIdx.x / kLanes % kAttendWarps;
   uint8_t* own = memory + warp * Memory::kOfWarp;
-  Running<kFewDim, true, 1, true> run(queries + set * (kFewDim / 16) * kLanes,
-                                      shared.scales + set * kSet);
-  auto slot = static_cast<uint32_t>(__cvta_generic_to_shared(own));
+  FewRunning run(queries + set * (kFewDim / 16) * kLanes, shared.scales + set * kSet);
+  const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(own));
+  // A warp that has no first block has no second.
+  const bool one = any && keys.row_of(warp) != FewKeys::kNone;
+  const bool two = any && keys.row_of(warp + kAttendWarps) != FewKeys::kNone;
+  const int blocks = one ? two ? 2 : 1 : 0;
+  const uint32_t parts = start + Memory::kParts +
+                         set * (Memory::kBlocksOfWarp * Memory::kPartsOfBlock) +
+                         threadIdx.x % kLanes * 16;
 #pragma unroll 1
-  for (int block = warp; block < FewMemory::kChunkBlocks; block += kAttendWarps) {
-    if (any && keys.row_of(block) != FewKeys::kNone) {
-      run.multiply_keys(slot);
-      run.weigh(keys.begin + block * kKeyBlock, false, shared.positions + set * kSet, window);
-      run.multiply_values(slot + Memory::kBlock);
-    }
-    slot += 2 * Memory::kBlock;
+  for (int block = 0; block < blocks; ++block) {
+    run.multiply_keys(start + block * 2 * Memory::kBlock);
+    run.weigh(keys.begin + (warp + block * kAttendWarps) * kKeyBlock, false,
+              shared.positions + set * kSet, window);
+    run.keep_parts(parts + block * Memory::kPartsOfBlock);
+  }
+  if (any) run.keep_stats(start + Memory::kStats + set * kSet * 8);
+#pragma unroll 1
+  for (int block = 0; block < blocks; ++block) {
+    if (block > 0) run.move_values();
+    run.load_parts(parts + block * Memory::kPartsOfBlock);
+    run.multiply_values(start + (block * 2 + 1) * Memory::kBlock);
   }
   __syncthreads();
-  if (any) run.keep(own, set);
+  if (any) run.keep_quads(start + set * (Memory::kQuads));
 }
 
-// Adds the warps' results of a query, and gives them to the block that combines its chunks.
-// Sixteen threads have dimensions of a query.
+// Adds the warps' results in order, and gives them to the blocks that combine the chunks of their
+// queries: a thread has a quad, those of a warp have the same two queries.
 __device__ inline void give_results(const uint8_t* memory, int queries, const FewFactors& factors,
-                                    uint32_t results, int chunks) {
-  using Memory = FewMemory::Memory;
+                                    uint32_t results, uint32_t barrier, int chunks) {
+  using Memory = FewMemory;
   constexpr unsigned kAll = 0xffffffffu;
-  const auto lane = static_cast<int>(threadIdx.x % 16);
-  const int query = static_cast<int>(threadIdx.x) / 16 % kQueryTile;
-  float2 stat = reinterpret_cast<const float2*>(
-      memory + (lane % kAttendWarps + 1) * Memory::kOfWarp - kQueryTile * 8)[query];
+  const unsigned thread = threadIdx.x;
+  const int first = thread / 64 * 2;  // query
+  const int pair = thread % 64;       // of dimensions
+  if (first >= queries) return;
+  // Lane w has what warp w left of the first query, lane w + 8 of the second.
+  float2 stat = reinterpret_cast<const float2*>(memory + thread % kAttendWarps * Memory::kOfWarp +
+                                                Memory::kStats)[first + thread / 8 % 2];
   float top = stat.x;
 #pragma unroll
   for (int distance = kAttendWarps / 2; distance > 0; distance /= 2) {
     top = fmaxf(top, __shfl_xor_sync(kAll, top, distance));
   }
   stat.x = exp2f(stat.x - base_or_zero(top));
-  const int in_rank = factors.cluster.quotient(query);
-  const uint32_t to =
-      map_shared(results + (in_rank * chunks + static_cast<int>(blockIdx.z)) * FewMemory::kResult,
-                 query - in_rank * factors.cluster.divisor);
+  const auto* quads = reinterpret_cast<const float4*>(memory) +
+                      Memory::kQuads / 16 * (first / kSet) +
+                      FewRunning::quad_of(first / 2 % 4, pair / 8, pair % 8);
+  float sums[2] = {};
+  float4 out = {};
+#pragma unroll 2
+  for (int w = 0; w < kAttendWarps; ++w) {
+    const float4 values = quads[w * (Memory::kOfWarp / 16)];
+    const float factors_of[2] = {__shfl_sync(kAll, stat.x, w), __shfl_sync(kAll, stat.x, w + 8)};
+    sums[0] = fmaf(__shfl_sync(kAll, stat.y, w), factors_of[0], sums[0]);
+    sums[1] = fmaf(__shfl_sync(kAll, stat.y, w + 8), factors_of[1], sums[1]);
+    out.x = fmaf(values.x, factors_of[0], out.x);
+    out.y = fmaf(values.y, factors_of[1], out.y);
+    out.z = fmaf(values.z, factors_of[0], out.z);
+    out.w = fmaf(values.w, factors_of[1], out.w);
+  }
+  const float tops[2] = {__shfl_sync(kAll, top, 0), __shfl_sync(kAll, top, 8)};
 #pragma unroll 1
-  for (int half = threadIdx.x / 256; half < 2; half += static_cast<int>(blockDim.x / 256)) {
-    const int dim = half * (kFewDim / 2) + lane * 2;
-    const auto* row = reinterpret_cast<const float*>(memory) + query * Memory::kOutRow;
-    float sum = 0;
-    float2 out[2] = {};
-#pragma unroll 4
-    for (int w = 0; w < kAttendWarps; ++w) {
-      const float factor = __shfl_sync(kAll, stat.x, w, kAttendWarps);
-      sum = fmaf(__shfl_sync(kAll, stat.y, w, kAttendWarps), factor, sum);
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float2 value =
-            *reinterpret_cast<const float2*>(row + Memory::place(dim) + Memory::place(32) * i);
-        out[i].x = fmaf(value.x, factor, out[i].x);
-        out[i].y = fmaf(value.y, factor, out[i].y);
-      }
-      row += Memory::kOfWarp / 4;
-    }
-    if (query >= queries) continue;
-    store_mapped(to + dim * 4, out[0]);
-    store_mapped(to + dim * 4 + 32 * 4, out[1]);
-    if (dim == 0) store_mapped(to + kFewDim * 4, make_float2(top, sum));
+  for (int q = 0; q < 2 && first + q < queries; ++q) {
+    const int slot = factors.cluster.quotient(first + q);
+    const int rank = first + q - slot * factors.cluster.divisor;
+    const uint32_t to = map_shared(
+        results + (slot * chunks + static_cast<int>(blockIdx.z)) * FewMemory::kResult, rank);
+    const uint32_t counts = map_shared(barrier, rank);
+    give(to + pair * 8, counts, q == 0 ? out.x : out.y, q == 0 ? out.z : out.w);
+    if (pair == 0) give(to + kFewDim * 4, counts, tops[q], sums[q]);
   }
 }
 
-// What a thread combines: two dimensions of a query, if there is one for it.
-struct Combined {
-  static constexpr int kSharers = kFewDim / 2;
-  int slot;
-  int query;
-  int dim;
-  bool there;
-  __device__ Combined(const FewTile& tile, const FewFactors& factors)
-      : slot(static_cast<int>(threadIdx.x) / kSharers),
-        query(static_cast<int>(blockIdx.z) + slot * factors.cluster.divisor),
-        dim(static_cast<int>(threadIdx.x) % kSharers * 2),
-        there(slot < kCombinedQueries && query < tile.queries) {}
-};
-
 // The chunks of a query in order; sums over keys, and the sum of probabilities.
-__device__ inline float2 combine_results(const uint8_t* results, int seen, int dim, float& sum) {
+__device__ inline float2 combine_results(const uint8_t* results, int seen, int pair, float& sum) {
   constexpr unsigned kAll = 0xffffffffu;
-  const auto lane = static_cast<int>(threadIdx.x % kMostCluster);
+  const int lane = threadIdx.x % kMostCluster;
   float2 stat = make_float2(-INFINITY, 0);
   if (lane < seen) {
     stat = *reinterpret_cast<const float2*>(results + lane * FewMemory::kResult + kFewDim * 4);
@@ -350,9 +405,9 @@ __device__ inline float2 combine_results(const uint8_t* results, int seen, int d
   sum = 0;
   float2 out = {};
   float2 value;
-#pragma unroll 2
+#pragma unroll 1
   for (int c = 0; c < seen; ++c) {
-    value = *reinterpret_cast<const float2*>(results + c * FewMemory::kResult + dim * 4);
+    value = *reinterpret_cast<const float2*>(results + c * FewMemory::kResult + pair * 8);
     const float factor = __shfl_sync(kAll, stat.x, c);
     sum = fmaf(__shfl_sync(kAll, stat.y, c), factor, sum);
     out.x = fmaf(value.x, factor, out.x);
@@ -361,7 +416,65 @@ __device__ inline float2 combine_results(const uint8_t* results, int seen, int d
   return seen == 1 ? value : out;  // a single result stays as it is, down to the sign of a zero
 }
 
+__device__ inline FewTarget find_target(const Attention& a, const FewTile& tile,
+                                        const FewFactors& factors, int slot) {
+  const int query = static_cast<int>(blockIdx.z) + slot * factors.cluster.divisor;
+  if (query >= tile.queries) return {};
+  const FewQuery target(tile, factors, query);
+  const int lowest = lowest_position(a.cache.window, target.position);
+  const int chunk = lowest >> tile.chunk_shift;
+  const int width = static_cast<int>(padded(int64_t{a.heads} * kFewDim));
+  return {.seen = (target.position >> tile.chunk_shift) - chunk + 1,
+          .query = query,
+          .results = FewMemory::kResults +
+                     (slot * tile.chunks() + chunk - (tile.lowest >> tile.chunk_shift)) *
+                         FewMemory::kResult,
+          .out = (target.row * width + target.head * kFewDim) / 2,
+          .gates = (target.row * a.heads + target.head) * (kFewDim / 2)};
+}
+
+// Bytes of results that come for a block.
+__device__ inline int result_bytes(const FewTile& tile, const FewFactors& factors) {
+  const int behind = tile.queries + factors.cluster.divisor - 1 - static_cast<int>(blockIdx.z);
+  return factors.cluster.quotient(behind) * tile.chunks() * (kFewDim * 4 + 8);
+}
+
+// The output of a query by the threads that have it.
+__device__ inline void finish_query(const Attention& a, const FewFactors& factors,
+                                    const FewShared& shared, const uint8_t* memory,
+                                    uint32_t barrier, const FewTarget& target, bool real) {
+  if (target.seen == 0) return;
+  const int pair = threadIdx.x % (kFewDim / 2);
+  float2 gates = make_float2(shared.gates[target.query], 0);
+  if (!a.gate_per_head && real)
+    gates = reinterpret_cast<const float2*>(a.gate)[target.gates + pair];
+  gates.x = softplus(gates.x);
+  gates.y = a.gate_per_head ? gates.x : softplus(gates.y);
+  wait_for_bytes(barrier);
+  float sum;
+  const float2 out = combine_results(memory + target.results, target.seen, pair, sum);
+  const uint32_t low = to_bits(out.x / sum * factors.value * gates.x);
+  const uint32_t high = to_bits(out.y / sum * factors.value * gates.y);
+  if (real) reinterpret_cast<uint32_t*>(a.out)[target.out + pair] = low | high << 16;
+}
+
 // ---- The kernel
+
+// Zeros behind the last head, where rows are wider.
+__device__ inline void zero_behind_heads(const Attention& a, const FewTile& tile,
+                                         const FewFactors& factors) {
+  const auto size = static_cast<int>(a.heads) * kFewDim;
+  const auto width = static_cast<int>(padded(size));
+  if (width == size || blockIdx.y != gridDim.y - 1 || blockIdx.z != 0) return;
+  for (int query = 0; query < tile.queries; ++query) {
+    const FewQuery target(tile, factors, query);
+    if (target.head != a.heads - 1) continue;
+    for (int i = size + static_cast<int>(threadIdx.x); i < width;
+         i += static_cast<int>(blockDim.x)) {
+      a.out[target.row * width + i] = 0;
+    }
+  }
+}
 
 __global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
     attend_few_kernel(const __grid_constant__ Attention a,
@@ -371,82 +484,66 @@ __global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
   let_others_start();
   const FewTile tile(a, factors);
   if (tile.queries == 0) return;  // and no block of the cluster has one
-  arrive_in_cluster();
   auto* memory = reinterpret_cast<uint8_t*>(memory_start);
   const auto memory_at = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
-  auto* queries = reinterpret_cast<uint2*>(memory + FewMemory::Memory::kQueries);
+  auto* queries = reinterpret_cast<uint2*>(memory + FewMemory::kQueries);
   const FewKeys keys(a, tile);
   keys.prefetch_all(a.cache);
 
-  const auto in_tile = static_cast<int>(threadIdx.x) / 16;
-  const auto part = static_cast<int>(threadIdx.x) % 16;
+  const int in_tile = threadIdx.x / 16;
+  const int part = threadIdx.x % 16;
   const FewQuery source(tile, factors, in_tile);
-  const uint4* q_from =
-      reinterpret_cast<const uint4*>(a.q + (source.row * a.heads + source.head) * kFewDim) + part;
-  const int set = static_cast<int>(threadIdx.x) / (kAttendWarps * kLanes);
+  const int source_head = in_tile < tile.queries ? source.row * a.heads + source.head : -1;
+  if (part == 0 && in_tile < kQueryTile) {
+    shared.positions[in_tile] = source_head < 0 ? -1 : source.position;
+  }
+  const int set = threadIdx.x / (kAttendWarps * kLanes);
   const bool any = set * kSet < tile.queries;
-
-  const Combined combined(tile, factors);
-  const FewQuery target(tile, factors, combined.there ? combined.query : 0);
-  const int window = a.cache.window;
-  const auto chunk_at = [&](int position) { return position >> tile.chunk_shift; };
-  const int first_chunk = chunk_at(lowest_position(window, target.position));
-  const int seen = chunk_at(target.position) - first_chunk + 1;
-  const int chunks = (tile.highest >> tile.chunk_shift) - (tile.lowest >> tile.chunk_shift) + 1;
-  const uint8_t* results =
-      memory + FewMemory::kResults +
-      (combined.slot * chunks + first_chunk - (tile.lowest >> tile.chunk_shift)) *
-          FewMemory::kResult;
-  const int64_t size = int64_t{a.heads} * kFewDim;
-  const float* gate_from =
-      a.gate + (a.gate_per_head ? target.row * a.heads + target.head
-                                : target.row * size + target.head * kFewDim + combined.dim);
-  Bits16* out = a.out + target.row * padded(size) + target.head * kFewDim + combined.dim;
-  wait_for_cluster();  // all blocks are there, and what is theirs can be written
+  const int slot = threadIdx.x / (kFewDim / 2);
+  if (slot < kQueryTile / kLeastCluster && threadIdx.x % (kFewDim / 2) == 0) {
+    shared.targets[slot] = find_target(a, tile, factors, slot);
+  }
+  auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(shared.results));
+  if (threadIdx.x == 0) {
+    open_barrier(barrier);
+    open_barrier(barrier + 8);
+    expect_bytes(barrier, result_bytes(tile, factors));
+    expect_bytes(barrier + 8, result_bytes(tile, factors));
+  }
+  if (!factors.rehearse) barrier += 8;
 
 #pragma unroll 1
-  for (int turn = factors.rehearse ? 0 : 1; turn < 2; ++turn) {
+  for (int turn = factors.rehearse ? 0 : 1; turn < 2; ++turn, barrier += 8) {
     const bool real = turn == 1;
+    meet_cluster();  // what is theirs can be written
     if (real) wait_for_others();
     uint4 numbers = {};
-    if (real && in_tile < tile.queries) numbers = *q_from;
-    float gates[2] = {};
-    if (real && combined.there) {
-      gates[0] = *gate_from;
-      if (!a.gate_per_head) gates[1] = gate_from[1];
+    float gate = 0;
+    if (real && source_head >= 0) {
+      numbers = reinterpret_cast<const uint4*>(a.q)[source_head * (kFewDim / 8) + part];
+      if (a.gate_per_head) gate = a.gate[source_head];
     }
     keys.copy_all(a.cache, tile, memory_at, real);
     if (in_tile < kQueryTile) {
       const float inverse = store_few_query(queries, in_tile, part, numbers);
       if (part == 0) {
-        shared.positions[in_tile] = in_tile < tile.queries ? source.position : -1;
         shared.scales[in_tile] = factors.score * inverse;
+        shared.gates[in_tile] = gate;
       }
     }
     wait_for_copies<0>();
     __syncthreads();
-    if (static_cast<int>(blockIdx.z) < chunks) {
-      attend_few_keys(keys, memory, queries, shared, set, any, window);
+    if (static_cast<int>(blockIdx.z) < tile.chunks()) {
+      attend_few_keys(keys, memory, queries, shared, set, any, a.cache.window);
       __syncthreads();
-      give_results(memory, tile.queries, factors, memory_at + FewMemory::kResults, chunks);
+      give_results(memory, tile.queries, factors, memory_at + FewMemory::kResults, barrier,
+                   tile.chunks());
     }
-    arrive_in_cluster();
-    gates[0] = softplus(gates[0]);
-    gates[1] = a.gate_per_head ? gates[0] : softplus(gates[1]);
-    wait_for_cluster();
-    if (!combined.there) continue;
-    float sum;
-    const float2 of_query = combine_results(results, seen, combined.dim, sum);
-    const uint32_t low = to_bits(of_query.x / sum * factors.value * gates[0]);
-    const uint32_t high = to_bits(of_query.y / sum * factors.value * gates[1]);
-    if (!real) continue;
-    *reinterpret_cast<uint32_t*>(out) = low | high << 16;
-    if (target.head != a.heads - 1) continue;
-#pragma unroll 1
-    for (int64_t i = size + combined.dim; i < padded(size); i += kFewDim) {
-      *reinterpret_cast<uint32_t*>(out + i - target.head * kFewDim - combined.dim) = 0;
+    if (slot < kQueryTile / kLeastCluster) {
+      finish_query(a, factors, shared, memory, barrier, shared.targets[slot], real);
     }
   }
+  zero_behind_heads(a, tile, factors);
 }
 
 // ---- Launching
@@ -476,9 +573,10 @@ inline int most_cluster() {
 inline bool attend_few(Stream stream, const Attention& a, float score, bool rehearse) {
   const int per_key_head = a.heads / a.cache.kv_heads;
   const int chunks = a.most_tile_chunks;
-  const int cluster = std::max(chunks, kLeastCluster);
+  const int cluster = chunks > 12 ? kMostCluster : std::max(chunks, kLeastCluster);
   if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > kMostFewRows ||
-      a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || cluster > most_cluster() ||
+      a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || chunks > cluster ||
+      cluster > most_cluster() ||
       ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults) {
     return false;
   }

@@ -2,8 +2,9 @@
 // queries. Set by set the arithmetic is the same, so that a query's bits do not depend on whether
 // there are two.
 //
-// kOnce: where a warp has a block or two, each instruction runs once or twice, and takes as long as
-// it takes to come. Then what can be is a loop, and nothing is done to sums that are zeros.
+// kOnce: for a warp that has one block or two, where each instruction runs about once and takes as
+// long as it takes to come, and where registers are few. Then what can be is a loop, and values
+// come when all probabilities are there: sums of values that move with a base move later.
 #pragma once
 
 #include <cstdint>
@@ -87,6 +88,7 @@ class Running {
   // for nothing. `whole`: all queries see all keys.
   __device__ void weigh(int first_key, bool whole, const int* positions, int window) {
     hidden_ = 0;
+    if constexpr (kOnce) shrinks_[0] = shrinks_[1] = 1;
     // Of a query that is not there, -1 - key is no smaller than any window.
     const unsigned most = window == 0 ? 0x7fffffffu : static_cast<unsigned>(window);
     if (!whole) {
@@ -112,7 +114,6 @@ class Running {
       }
     }
     if (__any_sync(0xffffffffu, high)) move_bases(powers);
-    begun_ = true;
 #pragma unroll
     for (int set = 0; set < kSets; ++set) {
       float weights[4];
@@ -176,8 +177,55 @@ class Running {
     }
   }
 
-  // Leaves what a warp has of its queries in its shared memory, from set `first_set` on.
-  __device__ void keep(uint8_t* memory, int first_set = 0) {
+  // kOnce: a lane's probabilities of a block, and back.
+  __device__ void keep_parts(uint32_t to) const {
+    static_assert(kSets == 1 && kParts == 2);
+    const auto& parts = parts_[0];
+    store_shared(to, make_uint4(parts[0][0], parts[0][1], parts[1][0], parts[1][1]));
+  }
+  __device__ void load_parts(uint32_t from) {
+    const uint4 v = load_shared(from);
+    auto& parts = parts_[0];
+    parts[0][0] = v.x, parts[0][1] = v.y, parts[1][0] = v.z, parts[1][1] = v.w;
+  }
+  // Between values of the first block and of the second.
+  __device__ void move_values() {
+    if (__any_sync(0xffffffffu, shrinks_[0] != 1 || shrinks_[1] != 1)) shrink_values(0, shrinks_);
+  }
+
+  // What keep() does, in two parts. Bases and sums, behind the last weigh():
+  __device__ void keep_stats(uint32_t stats) {
+#pragma unroll
+    for (int distance = 4; distance <= 16; distance *= 2) {
+      sum_[0][0] += __shfl_xor_sync(0xffffffffu, sum_[0][0], distance);
+      sum_[0][1] += __shfl_xor_sync(0xffffffffu, sum_[0][1], distance);
+    }
+    if (lane() >= 4) return;
+    store_shared(stats + lane() * 16,
+                 make_uint4(__float_as_uint(base_of(0)), __float_as_uint(sum_[0][0]),
+                            __float_as_uint(base_of(1)), __float_as_uint(sum_[0][1])));
+  }
+  // The sums of values, in quads, as products leave them.
+  __device__ void keep_quads(uint32_t quads) {
+    static_assert(kSets == 1 && D / 16 == kQuads);
+    quads += quad_of(lane() % 4, lane() / 4, 0) * 16;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const float(&out)[4] = out_[0][i];
+      store_shared(quads ^ i * 16, make_uint4(__float_as_uint(out[0]), __float_as_uint(out[1]),
+                                              __float_as_uint(out[2]), __float_as_uint(out[3])));
+    }
+  }
+  // Where they stand: dimensions 2 (8 group + i) and the next one of queries 2 t and 2 t + 1, in
+  // the order of the first dimension's two queries, then the second's. Lanes that write a quad, or
+  // those that read the eight of a group, do not meet in a bank.
+  static constexpr int kQuads = 8;
+  static __device__ int quad_of(int t, int group, int i) {
+    return (t * kQuads + group) * kQuads + (i ^ (t * 2 + group % 2));
+  }
+
+  // Leaves what a warp has of its queries in its shared memory.
+  __device__ void keep(uint8_t* memory) {
     auto* outs = reinterpret_cast<float*>(memory);
     auto* stats = reinterpret_cast<float2*>(memory + Memory::kOfWarp - kQueryTile * 8);
     constexpr int kPairs = Memory::kValueDims / 2;
@@ -185,7 +233,7 @@ class Running {
     for (int set = 0; set < kSets; ++set) {
 #pragma unroll
       for (int q = 0; q < 2; ++q) {
-        float* row = outs + query(first_set + set, q) * Memory::kOutRow;
+        float* row = outs + query(set, q) * Memory::kOutRow;
 #pragma unroll
         for (int i = 0; i < D / 16; ++i) {
           const int dim = (i / kPairs * 8 + lane() / 4) * Memory::kValueDims + i % kPairs * 2;
@@ -198,8 +246,7 @@ class Running {
         }
         if (lane() < 4) {
           const float minus = minus_base_[set][q];
-          stats[query(first_set + set, q)] =
-              make_float2(minus == INFINITY ? -INFINITY : -minus, sum);
+          stats[query(set, q)] = make_float2(minus == INFINITY ? -INFINITY : -minus, sum);
         }
       }
     }
@@ -207,6 +254,16 @@ class Running {
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % kLanes); }
+  __device__ float base_of(int q) const {
+    return minus_base_[0][q] == INFINITY ? -INFINITY : -minus_base_[0][q];
+  }
+  __device__ void shrink_values(int set, const float (&shrinks)[2]) {
+#pragma unroll
+    for (auto& out : out_[set]) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
+    }
+  }
   static __device__ int query(int set, int q) { return set * kSet + lane() % 4 * 2 + q; }
 
   __device__ float power(int set, int i, float minus_base) const {
@@ -239,12 +296,11 @@ class Running {
         }
         sum_[set][q] *= shrinks[q];
       }
-      if (!kOnce || begun_) {
-#pragma unroll
-        for (auto& out : out_[set]) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
-        }
+      if constexpr (kOnce) {
+        shrinks_[0] = shrinks[0];
+        shrinks_[1] = shrinks[1];
+      } else {
+        shrink_values(set, shrinks);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) powers[set][i] = power(set, i, minus_base_[set][i % 2]);
@@ -259,8 +315,8 @@ class Running {
   float out_[kSets][D / 16][4] = {};
   float scores_[kSets][4];
   uint32_t hidden_ = 0;  // bits of scores
-  bool begun_ = false;   // whether `out` may be other than zeros
   uint32_t parts_[kSets][kParts][2];
+  float shrinks_[2];  // kOnce: of the last weigh()
 };
 
 }  // namespace lagoon::kernels::cuda
