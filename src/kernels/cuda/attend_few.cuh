@@ -212,6 +212,13 @@ struct FewKeys {
   }
   __device__ int row_of(int block) const { return __shfl_sync(0xffffffffu, first_row, block); }
 
+  // How many a warp has. One that has no first block has no second.
+  __device__ int blocks_of(int warp) const {
+    const bool one = row_of(warp % kAttendWarps) != kNone;
+    const bool two = row_of(warp % kAttendWarps + kAttendWarps) != kNone;
+    return one ? two ? 2 : 1 : 0;
+  }
+
   // Nothing is read, so that it may be written yet.
   __device__ void prefetch_all(const CacheView& cache) const {
     const int lane = threadIdx.x % kLanes;
@@ -306,19 +313,16 @@ struct FewShared {
 
 // ---- Sums
 
-// The keys of a chunk by a warp, for one set of queries. What it leaves stands where keys were, so
-// all warps have to be done with them first.
+// The keys of a chunk by a warp, for one set of queries: `blocks` of them, which may be none, or
+// less if there is no such set. What it leaves stands where keys were, so all warps have to be done
+// with them first.
 __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, const uint2* queries,
-                                       const FewShared& shared, int set, bool any, int window) {
+                                       const FewShared& shared, int set, int blocks, int window) {
   using Memory = FewMemory;
   const int warp = threadIdx.x / kLanes % kAttendWarps;
   uint8_t* own = memory + warp * Memory::kOfWarp;
   FewRunning run(queries + set * (kFewDim / 16) * kLanes, shared.scales + set * kSet);
   const auto start = static_cast<uint32_t>(__cvta_generic_to_shared(own));
-  // A warp that has no first block has no second.
-  const bool one = any && keys.row_of(warp) != FewKeys::kNone;
-  const bool two = any && keys.row_of(warp + kAttendWarps) != FewKeys::kNone;
-  const int blocks = one ? two ? 2 : 1 : 0;
   const uint32_t parts = start + Memory::kParts +
                          set * (Memory::kBlocksOfWarp * Memory::kPartsOfBlock) +
                          threadIdx.x % kLanes * 16;
@@ -329,7 +333,7 @@ __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, con
               shared.positions + set * kSet, window);
     run.keep_parts(parts + block * Memory::kPartsOfBlock);
   }
-  if (any) run.keep_stats(start + Memory::kStats + set * kSet * 8);
+  if (blocks >= 0) run.keep_stats(start + Memory::kStats + set * kSet * 8);
 #pragma unroll 1
   for (int block = 0; block < blocks; ++block) {
     if (block > 0) run.move_values();
@@ -337,7 +341,7 @@ __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, con
     run.multiply_values(start + (block * 2 + 1) * Memory::kBlock);
   }
   __syncthreads();
-  if (any) run.keep_quads(start + set * (Memory::kQuads));
+  if (blocks >= 0) run.keep_quads(start + set * (Memory::kQuads));
 }
 
 // Adds the warps' results in order, and gives them to the blocks that combine the chunks of their
@@ -498,7 +502,7 @@ __global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
     shared.positions[in_tile] = source_head < 0 ? -1 : source.position;
   }
   const int set = threadIdx.x / (kAttendWarps * kLanes);
-  const bool any = set * kSet < tile.queries;
+  const int blocks = set * kSet < tile.queries ? keys.blocks_of(threadIdx.x / kLanes) : -1;
   const int slot = threadIdx.x / (kFewDim / 2);
   if (slot < kQueryTile / kLeastCluster && threadIdx.x % (kFewDim / 2) == 0) {
     shared.targets[slot] = find_target(a, tile, factors, slot);
@@ -534,7 +538,7 @@ __global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
     wait_for_copies<0>();
     __syncthreads();
     if (static_cast<int>(blockIdx.z) < tile.chunks()) {
-      attend_few_keys(keys, memory, queries, shared, set, any, a.cache.window);
+      attend_few_keys(keys, memory, queries, shared, set, blocks, a.cache.window);
       __syncthreads();
       give_results(memory, tile.queries, factors, memory_at + FewMemory::kResults, barrier,
                    tile.chunks());
@@ -580,11 +584,14 @@ inline bool attend_few(Stream stream, const Attention& a, float score, bool rehe
       ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults) {
     return false;
   }
+  // Blocks that do not come first would only come to an end later.
+  const int64_t blocks = int64_t{a.query_tiles} * a.cache.kv_heads * cluster;
+  const bool at_once = blocks <= one_block_each<attend_few_kernel>(FewMemory::kBytes);
   const FewFactors factors = {.score = score,
                               .value = a.cache.v_scale,
                               .per_key_head = SmallDivider(per_key_head),
                               .cluster = SmallDivider(cluster),
-                              .rehearse = rehearse};
+                              .rehearse = rehearse && at_once};
   // A set of queries, or two.
   const unsigned threads = (a.row_count * per_key_head <= kSet ? 1 : 2) * kAttendWarps * kLanes;
   const dim3 grid(static_cast<unsigned>(a.query_tiles), static_cast<unsigned>(a.cache.kv_heads),

@@ -286,14 +286,13 @@ class Running {
         for (int distance = 4; distance <= 16; distance *= 2) {
           largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
         }
-        shrinks[q] = 1;
-        if (largest > (none ? -INFINITY : kHighest)) {
-          const float up = floorf(largest) - kStart;
-          minus_base = old - up;
-          // 2^-up, exactly.
-          const auto exponent = 127 - static_cast<int>(fminf(up, 127));
-          shrinks[q] = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
-        }
+        const bool moves = largest > (none ? -INFINITY : kHighest);
+        const float up = floorf(largest) - kStart;
+        if (moves) minus_base = old - up;
+        // 2^-up, exactly.
+        const auto exponent = 127 - static_cast<int>(fminf(up, 127));
+        const float shrink = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
+        shrinks[q] = moves ? shrink : 1;
         sum_[set][q] *= shrinks[q];
       }
       if constexpr (kOnce) {
