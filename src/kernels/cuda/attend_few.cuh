@@ -9,6 +9,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 
 #include "kernels/cuda/attend.cuh"
@@ -21,6 +22,8 @@ namespace lagoon::kernels::cuda {
 inline constexpr int64_t kMostFewRows = 16;  // of a launch
 inline constexpr int kFewDim = 128;
 inline constexpr int kMostHeadsOfKey = 32;
+// Eight warps for each of two sets of queries; where there is one, the others copy.
+inline constexpr int kFewThreads = 2 * kAttendWarps * kLanes;
 // Blocks of a cluster. Four at least, so that none has more than four queries to combine.
 inline constexpr int kLeastCluster = 4;
 inline constexpr int kMostCluster = 16;
@@ -221,39 +224,35 @@ struct FewKeys {
 
   // Nothing is read, so that it may be written yet.
   __device__ void prefetch_all(const CacheView& cache) const {
+    static_assert(kFewThreads / kLanes == FewMemory::kChunkBlocks);
     const int lane = threadIdx.x % kLanes;
-#pragma unroll 1
-    for (int block = threadIdx.x / kLanes; block < FewMemory::kChunkBlocks;
-         block += static_cast<int>(blockDim.x / kLanes)) {
-      const int row = row_of(block);
-      if (row == kNone) continue;
-      prefetch((lane < kKeyBlock ? cache.keys : cache.values) +
-               int64_t{row + lane % kKeyBlock} * kFewDim);
-    }
+    const int row = row_of(threadIdx.x / kLanes);
+    if (row == kNone) return;
+    prefetch((lane < kKeyBlock ? cache.keys : cache.values) +
+             int64_t{row + lane % kKeyBlock} * kFewDim);
   }
 
-  // Values that are not seen are zeros; all is, if not `real`. Warps take keys and values of a
-  // block in turn: as copy_keys() and copy_values() in attend.cuh, pieces of 16 bytes.
+  // Every second warp takes keys, and as copy_keys() in attend.cuh, the others values, as
+  // copy_values(). Values that are not seen are zeros; all is, if not `real`.
   __device__ void copy_all(const CacheView& cache, const FewTile& tile, uint32_t memory,
                            bool real) const {
     const unsigned lane = threadIdx.x % kLanes;
+    const unsigned warp = threadIdx.x / kLanes;
 #pragma unroll 1
-    for (unsigned item = threadIdx.x / kLanes; item < 2 * FewMemory::kChunkBlocks;
-         item += blockDim.x / kLanes) {
-      const int row = row_of(item / 2);
-      if (row == kNone) continue;
-      const bool keys = item % 2 == 0;
-      const uint8_t* from = (keys ? cache.keys : cache.values) + int64_t{row} * kFewDim;
-      const uint32_t to = memory + FewMemory::place(item / 2) + lane * 16;
-      if (keys) {
-        from += lane / 4 * kFewDim + lane % 4 * 16;
+    for (unsigned block = warp / 2; block < FewMemory::kChunkBlocks; block += kAttendWarps) {
+      const int row = row_of(block);
+      if (row == kNone) break;
+      const int64_t at = int64_t{row} * kFewDim;
+      const uint32_t to = memory + FewMemory::place(block) + lane * 16;
+      if (warp % 2 == 0) {
+        const uint8_t* from = cache.keys + at + (lane / 4 * kFewDim + lane % 4 * 16);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           copy_piece<16>(to + i * kLanes * 16, from + i % 2 * 8 * kFewDim + i / 2 * 64, real);
         }
       } else {
-        from += lane % 4 * 2 * kFewDim + lane / 4 * 16;
-        const int first = begin + item / 2 * kKeyBlock + lane % 4 * 2 - tile.lowest;
+        const uint8_t* from = cache.values + at + (lane % 4 * 2 * kFewDim + lane / 4 * 16);
+        const int first = begin + block * kKeyBlock + lane % 4 * 2 - tile.lowest;
         const auto seen = static_cast<unsigned>(tile.highest - tile.lowest);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -473,14 +472,13 @@ __device__ inline void zero_behind_heads(const Attention& a, const FewTile& tile
   for (int query = 0; query < tile.queries; ++query) {
     const FewQuery target(tile, factors, query);
     if (target.head != a.heads - 1) continue;
-    for (int i = size + static_cast<int>(threadIdx.x); i < width;
-         i += static_cast<int>(blockDim.x)) {
+    for (int i = size + static_cast<int>(threadIdx.x); i < width; i += kFewThreads) {
       a.out[target.row * width + i] = 0;
     }
   }
 }
 
-__global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
+__global__ void __launch_bounds__(kFewThreads, 2)
     attend_few_kernel(const __grid_constant__ Attention a,
                       const __grid_constant__ FewFactors factors) {
   extern __shared__ uint4 memory_start[];
@@ -552,36 +550,51 @@ __global__ void __launch_bounds__(2 * kAttendWarps * kLanes, 2)
 
 // ---- Launching
 
-// The most blocks of a cluster that the device holds.
-inline int most_cluster() {
-  static const int most = [] {
-    if (!starts_early()) return 0;
-    static_cast<void>(one_block_each<attend_few_kernel>(FewMemory::kBytes));
+inline cudaLaunchAttribute cluster_attribute(int blocks) {
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {.x = 1, .y = 1, .z = static_cast<unsigned>(blocks)};
+  return attribute;
+}
+
+// Whether the device runs clusters of so many blocks. More than eight are not promised, nor is each
+// number.
+inline bool runs_clusters_of(int blocks) {
+  static const std::array<bool, kMostCluster + 1> runs = [] {
+    std::array<bool, kMostCluster + 1> out = {};
+    if (!starts_early()) return out;
+    one_block_each<attend_few_kernel>(FewMemory::kBytes);
     static_cast<void>(
         cudaFuncSetAttribute(attend_few_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(1, 1, kMostCluster);
-    config.blockDim = dim3(2 * kAttendWarps * kLanes);
-    config.dynamicSmemBytes = FewMemory::kBytes;
-    int blocks = 0;
-    if (cudaOccupancyMaxPotentialClusterSize(&blocks, attend_few_kernel, &config) != cudaSuccess) {
-      static_cast<void>(cudaGetLastError());
-      return 0;
+    for (int size = kLeastCluster; size <= kMostCluster; ++size) {
+      cudaLaunchAttribute attribute = cluster_attribute(size);
+      cudaLaunchConfig_t config = {};
+      config.gridDim = dim3(1, 1, static_cast<unsigned>(size));
+      config.blockDim = dim3(kFewThreads);
+      config.dynamicSmemBytes = FewMemory::kBytes;
+      config.attrs = &attribute;
+      config.numAttrs = 1;
+      int clusters = 0;
+      out[static_cast<size_t>(size)] =
+          cudaOccupancyMaxActiveClusters(&clusters, attend_few_kernel, &config) == cudaSuccess &&
+          clusters > 0;
     }
-    return std::min(blocks, kMostCluster);
+    static_cast<void>(cudaGetLastError());  // of numbers that cannot be
+    return out;
   }();
-  return most;
+  return runs[static_cast<size_t>(blocks)];
 }
 
 // Whether it was started; else it is not for this kernel.
 inline bool attend_few(Stream stream, const Attention& a, float score, bool rehearse) {
   const int per_key_head = a.heads / a.cache.kv_heads;
   const int chunks = a.most_tile_chunks;
+  // Results of 13 to 15 chunks would be too many for two queries a block.
   const int cluster = chunks > 12 ? kMostCluster : std::max(chunks, kLeastCluster);
   if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > kMostFewRows ||
       a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || chunks > cluster ||
-      cluster > most_cluster() ||
-      ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults) {
+      ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults ||
+      !runs_clusters_of(cluster)) {
     return false;
   }
   // Blocks that do not come first would only come to an end later.
@@ -592,18 +605,13 @@ inline bool attend_few(Stream stream, const Attention& a, float score, bool rehe
                               .per_key_head = SmallDivider(per_key_head),
                               .cluster = SmallDivider(cluster),
                               .rehearse = rehearse && at_once};
-  // A set of queries, or two.
-  const unsigned threads = (a.row_count * per_key_head <= kSet ? 1 : 2) * kAttendWarps * kLanes;
-  const dim3 grid(static_cast<unsigned>(a.query_tiles), static_cast<unsigned>(a.cache.kv_heads),
-                  static_cast<unsigned>(cluster));
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {.x = 1, .y = 1, .z = grid.z};
+  cudaLaunchAttribute attributes[2] = {cluster_attribute(cluster), {}};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config = {};
-  config.gridDim = grid;
-  config.blockDim = dim3(threads);
+  config.gridDim = dim3(static_cast<unsigned>(a.query_tiles),
+                        static_cast<unsigned>(a.cache.kv_heads), static_cast<unsigned>(cluster));
+  config.blockDim = dim3(kFewThreads);
   config.dynamicSmemBytes = FewMemory::kBytes;
   config.stream = stream;
   config.attrs = attributes;
