@@ -70,7 +70,7 @@ __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, con
     run.multiply_values(start + (block * 2 + 1) * Memory::kBlock);
   }
   __syncthreads();
-  if (blocks >= 0) run.keep_quads(start + set * (Memory::kQuads));
+  if (blocks >= 0) run.keep_quads(start + set * Memory::kQuads);
 }
 
 // Adds the warps' results in order, and gives them to the blocks that combine the chunks of their
@@ -117,7 +117,8 @@ __device__ inline void give_results(const uint8_t* memory, int queries, const Fe
         results + (slot * chunks + static_cast<int>(blockIdx.z)) * FewMemory::kResult, rank);
     const uint32_t counts = map_shared(barrier, rank);
     give(to + pair * 8, counts, q == 0 ? out.x : out.y, q == 0 ? out.z : out.w);
-    if (pair == 0) give(to + kFewDim * 4, counts, tops[q], sums[q]);
+    if (pair == 0)
+      give(to + kFewDim * 4, counts, q == 0 ? tops[0] : tops[1], q == 0 ? sums[0] : sums[1]);
   }
 }
 
@@ -179,8 +180,9 @@ __device__ inline void finish_query(const Attention& a, const FewFactors& factor
   if (target.seen == 0) return;
   const int pair = threadIdx.x % (kFewDim / 2);
   float2 gates = make_float2(shared.gates[target.query], 0);
-  if (!a.gate_per_head && real)
+  if (!a.gate_per_head && real) {
     gates = reinterpret_cast<const float2*>(a.gate)[target.gates + pair];
+  }
   gates.x = softplus(gates.x);
   gates.y = a.gate_per_head ? gates.x : softplus(gates.y);
   wait_for_bytes(barrier);
@@ -211,12 +213,12 @@ __device__ inline void zero_behind_heads(const Attention& a, const FewTile& tile
 __global__ void __launch_bounds__(kFewThreads, 2)
     attend_few_kernel(const __grid_constant__ Attention a,
                       const __grid_constant__ FewFactors factors) {
-  extern __shared__ uint4 memory_start[];
+  extern __shared__ __align__(FewMemory::kAlignment) uint4 few_memory[];
   __shared__ FewShared shared;
   let_others_start();
   const FewTile tile(a, factors);
   if (tile.queries == 0) return;  // and no block of the cluster has one
-  auto* memory = reinterpret_cast<uint8_t*>(memory_start);
+  auto* memory = reinterpret_cast<uint8_t*>(few_memory);
   const auto memory_at = static_cast<uint32_t>(__cvta_generic_to_shared(memory));
   auto* queries = reinterpret_cast<uint2*>(memory + FewMemory::kQueries);
   const FewKeys keys(a, tile);

@@ -54,6 +54,8 @@ struct FewMemory {
   static constexpr int kResult = kFewDim * 4 + 16;  // dimensions; then base and sum
   static constexpr int kMostResults = 24;
   static constexpr int kBytes = kResults + kMostResults * kResult;
+  static constexpr int kAlignment = 128;  // of what a warp has: addresses of quads differ by bits
+  static_assert(kOfWarp % kAlignment == 0 && kQuads % kAlignment == 0);
   static_assert(kBytes + 1536 <= 99 * 1024);  // of a block on GPUs of 12.x
   static_assert(kChunkBlocks * kKeyBlock == chunk_begin(0, 1));
   static __device__ int place(int block) {
