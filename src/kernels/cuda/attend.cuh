@@ -170,6 +170,12 @@ __device__ inline void load_piece(uint32_t from, uint32_t (&words)[kBytes < 4 ? 
   }
 }
 
+__device__ inline void store_shared(uint32_t address, const uint4& v) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
 // ---- Keys on their way
 
 // The blocks of keys that a warp takes from a chunk, in order.

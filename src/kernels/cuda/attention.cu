@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cuda/attend.cuh"
+#include "kernels/cuda/attend_few.cuh"
 #include "kernels/cuda/combine.cuh"
 #include "kernels/cuda/running.cuh"
 #include "kernels/cuda/start.cuh"
@@ -15,6 +16,7 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kAttendThreads = kAttendWarps * kLanes;
+constexpr bool kRehearse = true;  // attend_few.cuh
 
 // Which queries a tile has, and what they see.
 struct Tile {
@@ -274,17 +276,20 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (chunks > 1) combine_by_block<D>(a, row, blockIdx.x, chunks, value_scale);
 }
 
+// A power of two is one instruction.
+float score_factor(const Attention& a) {
+  return kLog2E / sqrtf(static_cast<float>(a.cache.head_dim)) * (a.cache.fp8 ? a.cache.k_scale : 1);
+}
+
 template <int D, bool kFP8, bool kFew>
 void attend_chunks(Stream stream, const Attention& a) {
   constexpr int kBytes = AttendMemory<D, kFP8>::kBytes;
   constexpr auto kKernel = attend_kernel<D, kFP8, kFew>;
   one_block_each<kKernel>(kBytes);
-  // A power of two is one instruction.
-  const Factors factors = {
-      .score = kLog2E / sqrtf(static_cast<float>(D)) * (kFP8 ? a.cache.k_scale : 1),
-      .value = kFP8 ? a.cache.v_scale : 1,
-      .combine = kFew && a.arrived != nullptr &&
-                 int64_t{a.query_tiles} * a.cache.kv_heads <= kMostArrivals};
+  const Factors factors = {.score = score_factor(a),
+                           .value = kFP8 ? a.cache.v_scale : 1,
+                           .combine = kFew && a.arrived != nullptr &&
+                                      int64_t{a.query_tiles} * a.cache.kv_heads <= kMostArrivals};
   // Where chunks are blocks enough, those for tiles that are not there would take longer than they
   // are worth: then there are as many as for rows of one sequence.
   const int64_t queries = a.row_count * (a.heads / a.cache.kv_heads);
@@ -316,6 +321,7 @@ void attend_dim(Stream stream, const Attention& a) {
 }  // namespace
 
 void attend(Stream stream, const Attention& a) {
+  if (attend_few(stream, a, score_factor(a), kRehearse)) return;
   if (a.cache.head_dim == 16) attend_dim<16>(stream, a);
   if (a.cache.head_dim == 64) attend_dim<64>(stream, a);
   if (a.cache.head_dim == 128) attend_dim<128>(stream, a);

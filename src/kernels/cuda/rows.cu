@@ -59,12 +59,15 @@ __device__ int64_t entry_of(const CacheView& cache, const RowsView& rows, int64_
          cache.head_dim;
 }
 
-__device__ void put(uint8_t* cache, bool fp8, int64_t at, float x, float scale) {
-  const uint32_t bits = to_bits(x);
+// As it stands in a cache.
+__device__ uint32_t encode(bool fp8, uint32_t bits, float scale) {
+  return fp8 ? to_e4m3(__fdiv_rn(from_bits(bits), scale)) : bits;
+}
+__device__ void put(uint8_t* cache, bool fp8, int64_t at, uint32_t code) {
   if (fp8) {
-    cache[at] = static_cast<uint8_t>(to_e4m3(__fdiv_rn(from_bits(bits), scale)));
+    cache[at] = static_cast<uint8_t>(code);
   } else {
-    reinterpret_cast<Bits16*>(cache)[at] = static_cast<Bits16>(bits);
+    reinterpret_cast<Bits16*>(cache)[at] = static_cast<Bits16>(code);
   }
 }
 
@@ -127,16 +130,17 @@ __global__ void __launch_bounds__(kStoreWarps* kLanes) store_kernel(Store s) {
   let_others_start();
   if (index >= s.heads + 2 * kv_heads) return;
   const HeadPart weight(is_q ? s.q_norm : s.k_norm, is_q || is_k ? dim : 0);
+  const int kv_head = is_q ? 0 : (index - s.heads) % kv_heads;
+  const int64_t key_or_value = (row * kv_heads + kv_head) * dim;
+  const float* from = is_q   ? s.q + (row * s.heads + index) * dim
+                      : is_k ? s.k + key_or_value
+                             : s.v + key_or_value;
+  const int64_t entry = is_q ? 0 : entry_of(s.cache, s.rows, row, kv_head);
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     const bool real = turn == 1;  // else once for nothing, so that the code is near
     if (real) wait_for_others();
-    const int kv_head = is_q ? 0 : (index - s.heads) % kv_heads;
-    const float* from = is_q   ? s.q + (row * s.heads + index) * dim
-                        : is_k ? s.k + (row * kv_heads + kv_head) * dim
-                               : s.v + (row * kv_heads + kv_head) * dim;
     const HeadPart x(real ? from : s.k_norm, dim);
-    const int64_t entry = is_q ? 0 : entry_of(s.cache, s.rows, row, kv_head);
     if (is_q || is_k) {
       const float* turns = real ? s.rotations + row * s.pairs * 2 : s.k_norm;
       const auto* rotations = reinterpret_cast<const float2*>(turns);
@@ -147,15 +151,15 @@ __global__ void __launch_bounds__(kStoreWarps* kLanes) store_kernel(Store s) {
         if (lane + i * kLanes < dim) head[lane + i * kLanes] = x.values[i];
       }
     }
+#pragma unroll 2
     for (int i = lane; i < dim; i += kLanes) {
-      if (!real) continue;
+      const uint32_t bits = to_bits(head[i]);
       if (is_q) {
-        s.q_out[(row * s.heads + index) * dim + i] = static_cast<Bits16>(to_bits(head[i]));
-      } else if (is_k) {
-        put(s.cache.keys, s.cache.fp8, entry + i, head[i], s.cache.k_scale);
-      } else {
-        put(s.cache.values, s.cache.fp8, entry + i, head[i], s.cache.v_scale);
+        if (real) s.q_out[(row * s.heads + index) * dim + i] = static_cast<Bits16>(bits);
+        continue;
       }
+      const uint32_t code = encode(s.cache.fp8, bits, is_k ? s.cache.k_scale : s.cache.v_scale);
+      if (real) put(is_k ? s.cache.keys : s.cache.values, s.cache.fp8, entry + i, code);
     }
   }
 }

@@ -1,6 +1,10 @@
 // The running softmax of a warp over blocks of 16 keys (attend.cuh), for one or two sets of eight
 // queries. Set by set the arithmetic is the same, so that a query's bits do not depend on whether
 // there are two.
+//
+// kOnce: for a warp that has one block or two, where each instruction runs about once and takes as
+// long as it takes to come, and where registers are few. Then what can be is a loop, and values
+// come when all probabilities are there: sums of values that move with a base move later.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +15,11 @@ namespace lagoon::kernels::cuda {
 
 // Queries 2 t and 2 t + 1 of each set: of scores keys g and g + 8, of sums a lane's own keys, of
 // `out` dimensions as a lane reads values.
-template <int D, bool kFP8, int kSets>
+template <int D, bool kFP8, int kSets, bool kOnce = false>
 class Running {
   using Memory = AttendMemory<D, kFP8>;
   static constexpr int kParts = kFP8 ? 2 : 3;  // of a probability
-  static constexpr bool kKeepQueries = kSets == 1;
+  static constexpr bool kKeepQueries = kSets == 1 && !kOnce;
 
  public:
   // `scales`: of the scores of a block's queries, to powers of two.
@@ -44,7 +48,7 @@ class Running {
       for (float& score : scores_[set]) score = 0;
     }
     constexpr int kProducts = Memory::kKeyPiece / Memory::kElement / 4;  // of a piece
-#pragma unroll
+#pragma unroll(kOnce ? 1 : Memory::kKeyPieces)
     for (int piece = 0; piece < Memory::kKeyPieces; ++piece) {
       uint32_t words[2][Memory::kKeyPiece / 4];
 #pragma unroll
@@ -84,6 +88,9 @@ class Running {
   // for nothing. `whole`: all queries see all keys.
   __device__ void weigh(int first_key, bool whole, const int* positions, int window) {
     hidden_ = 0;
+    if constexpr (kOnce) shrinks_[0] = shrinks_[1] = 1;
+    // Of a query that is not there, -1 - key is no smaller than any window.
+    const unsigned most = window == 0 ? 0x7fffffffu : static_cast<unsigned>(window);
     if (!whole) {
 #pragma unroll
       for (int set = 0; set < kSets; ++set) {
@@ -91,7 +98,7 @@ class Running {
         for (int i = 0; i < 4; ++i) {
           const int key = first_key + lane() / 4 + i / 2 * 8;
           const int position = positions[query(set, i % 2)];
-          const bool seen = key <= position && (window == 0 || key > position - window);
+          const bool seen = static_cast<unsigned>(position - key) < most;
           hidden_ |= seen ? 0u : 1u << (set * 4 + i);
         }
       }
@@ -170,6 +177,53 @@ class Running {
     }
   }
 
+  // kOnce: a lane's probabilities of a block, and back.
+  __device__ void keep_parts(uint32_t to) const {
+    static_assert(kSets == 1 && kParts == 2);
+    const auto& parts = parts_[0];
+    store_shared(to, make_uint4(parts[0][0], parts[0][1], parts[1][0], parts[1][1]));
+  }
+  __device__ void load_parts(uint32_t from) {
+    const uint4 v = load_shared(from);
+    auto& parts = parts_[0];
+    parts[0][0] = v.x, parts[0][1] = v.y, parts[1][0] = v.z, parts[1][1] = v.w;
+  }
+  // Between values of the first block and of the second.
+  __device__ void move_values() {
+    if (__any_sync(0xffffffffu, shrinks_[0] != 1 || shrinks_[1] != 1)) shrink_values(0, shrinks_);
+  }
+
+  // What keep() does, in two parts. Bases and sums, behind the last weigh():
+  __device__ void keep_stats(uint32_t stats) {
+#pragma unroll
+    for (int distance = 4; distance <= 16; distance *= 2) {
+      sum_[0][0] += __shfl_xor_sync(0xffffffffu, sum_[0][0], distance);
+      sum_[0][1] += __shfl_xor_sync(0xffffffffu, sum_[0][1], distance);
+    }
+    if (lane() >= 4) return;
+    store_shared(stats + lane() * 16,
+                 make_uint4(__float_as_uint(base_of(0)), __float_as_uint(sum_[0][0]),
+                            __float_as_uint(base_of(1)), __float_as_uint(sum_[0][1])));
+  }
+  // The sums of values, in quads, as products leave them.
+  __device__ void keep_quads(uint32_t quads) {
+    static_assert(kSets == 1 && D / 16 == kQuads);
+    quads += quad_of(lane() % 4, lane() / 4, 0) * 16;
+#pragma unroll
+    for (int i = 0; i < kQuads; ++i) {
+      const float(&out)[4] = out_[0][i];
+      store_shared(quads ^ i * 16, make_uint4(__float_as_uint(out[0]), __float_as_uint(out[1]),
+                                              __float_as_uint(out[2]), __float_as_uint(out[3])));
+    }
+  }
+  // Where they stand: dimensions 2 (8 group + i) and the next one of queries 2 t and 2 t + 1, in
+  // the order of the first dimension's two queries, then the second's. Lanes that write a quad, or
+  // those that read the eight of a group, do not meet in a bank.
+  static constexpr int kQuads = 8;
+  static __device__ int quad_of(int t, int group, int i) {
+    return (t * kQuads + group) * kQuads + (i ^ (t * 2 + group % 2));
+  }
+
   // Leaves what a warp has of its queries in its shared memory.
   __device__ void keep(uint8_t* memory) {
     auto* outs = reinterpret_cast<float*>(memory);
@@ -200,6 +254,16 @@ class Running {
 
  private:
   static __device__ int lane() { return static_cast<int>(threadIdx.x % kLanes); }
+  __device__ float base_of(int q) const {
+    return minus_base_[0][q] == INFINITY ? -INFINITY : -minus_base_[0][q];
+  }
+  __device__ void shrink_values(int set, const float (&shrinks)[2]) {
+#pragma unroll
+    for (auto& out : out_[set]) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
+    }
+  }
   static __device__ int query(int set, int q) { return set * kSet + lane() % 4 * 2 + q; }
 
   __device__ float power(int set, int i, float minus_base) const {
@@ -222,20 +286,20 @@ class Running {
         for (int distance = 4; distance <= 16; distance *= 2) {
           largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, distance));
         }
-        shrinks[q] = 1;
-        if (largest > (none ? -INFINITY : kHighest)) {
-          const float up = floorf(largest) - kStart;
-          minus_base = old - up;
-          // 2^-up, exactly.
-          const auto exponent = 127 - static_cast<int>(fminf(up, 127));
-          shrinks[q] = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
-        }
+        const bool moves = largest > (none ? -INFINITY : kHighest);
+        const float up = floorf(largest) - kStart;
+        if (moves) minus_base = old - up;
+        // 2^-up, exactly.
+        const auto exponent = 127 - static_cast<int>(fminf(up, 127));
+        const float shrink = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
+        shrinks[q] = moves ? shrink : 1;
         sum_[set][q] *= shrinks[q];
       }
-#pragma unroll
-      for (auto& out : out_[set]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) out[i] *= shrinks[i % 2];
+      if constexpr (kOnce) {
+        shrinks_[0] = shrinks[0];
+        shrinks_[1] = shrinks[1];
+      } else {
+        shrink_values(set, shrinks);
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) powers[set][i] = power(set, i, minus_base_[set][i % 2]);
@@ -251,6 +315,7 @@ class Running {
   float scores_[kSets][4];
   uint32_t hidden_ = 0;  // bits of scores
   uint32_t parts_[kSets][kParts][2];
+  float shrinks_[2];  // kOnce: of the last weigh()
 };
 
 }  // namespace lagoon::kernels::cuda
