@@ -71,10 +71,11 @@ struct Walk {
   const Part& part;
   MatrixView ExpertView::* matrix;
 
+  template <bool kEarly>
   __device__ Pass begin() const {
     // A round that is not full gives some warps of every block an item, not all warps of some.
     Pass pass = {.item = static_cast<int>(threadIdx.x / kLanes * gridDim.x + blockIdx.x)};
-    open<true>(pass);
+    open<kEarly>(pass);
     return pass;
   }
   __device__ bool ended(const Pass& pass) const { return pass.item >= deal.items; }

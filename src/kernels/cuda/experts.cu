@@ -24,13 +24,34 @@ __device__ __forceinline__ Addresses addresses_of(const MatrixView& m) {
 }
 
 // Asks for what a block will want to know of the first kThreads chosen experts, all at once: the
-// lines come to the first-level cache, where later loads, which depend on each other, find them.
+// sectors come to the first-level cache, where later loads, which depend on each other, find them.
 // What comes has to be put somewhere, or it would not be loaded.
-__device__ __forceinline__ uint32_t bring_near(const Routing& routing, const MatrixView& a,
-                                               const MatrixView& b) {
-  return static_cast<uint32_t>(a.packing) + static_cast<uint32_t>(b.packing) +
-         static_cast<uint32_t>(routing.slots[2 * threadIdx.x + 1]) +
-         static_cast<uint32_t>(routing.order[threadIdx.x]);
+__device__ __forceinline__ uint32_t bring_near(const ExpertArgs& args, MatrixView ExpertView::* a,
+                                               MatrixView ExpertView::* b) {
+  const auto slot = static_cast<int>(threadIdx.x);
+  if (slot >= args.most_slots) return 0;
+  const ExpertView& view = args.routing.views[slot];
+  return static_cast<uint32_t>((view.*a).packing) + static_cast<uint32_t>((view.*b).packing) +
+         static_cast<uint32_t>(args.routing.slots[2 * slot + 1]) +
+         static_cast<uint32_t>(args.routing.order[slot]);
+}
+
+// Waits for the choice of experts, and for what was there before it.
+__device__ __forceinline__ void wait_for_choice(const Routing& routing) {
+  if (routing.made == nullptr) {
+    wait_for_others();
+    return;
+  }
+  if (threadIdx.x == 0) {
+    int32_t made = 0;
+    do {
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                   : "=r"(made)
+                   : "l"(routing.made)
+                   : "memory");
+    } while (made == 0);
+  }
+  __syncthreads();
 }
 
 // Sums over units [begin, end) of two tiles: of a slice, or of all slices in order. `ahead`: x of
@@ -73,32 +94,28 @@ __device__ __forceinline__ void put_sums(int lane, int rows, const float (&sums)
 // What comes before the first item: its weights are asked for, others are waited for, and what it
 // is multiplied with, columns_of(pass), which is returned, and the views `a` and `b` of chosen
 // experts come near. `otherwise`: for a warp that has no item.
-template <Packing P, typename Open, typename ColumnsOf>
+template <bool kEarly, Packing P, typename Open, typename ColumnsOf>
 __device__ __forceinline__ const Bits16* begin_items(
     WeightStream<P, 2>& weights, const ExpertArgs& args, const Walk<P>& walk, const Pass& pass,
     const StreamMemory<2>& shared, MatrixView ExpertView::* a, MatrixView ExpertView::* b,
-    const Bits16* otherwise, const Open& open, const ColumnsOf& columns_of) {
+    uint32_t near, const Bits16* otherwise, const Open& open, const ColumnsOf& columns_of) {
   using Source = typename WeightStream<P, 2>::Source;
-  const Routing& routing = args.routing;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
-  weights.fill([&](Source& source) { open(std::true_type(), source); });
-  const Bits16* own = walk.ended(pass) ? otherwise : columns_of(std::true_type(), pass);
-  if (routing.settled) wait_for_others();
+  constexpr std::bool_constant<kEarly> kWhen;
+  weights.fill([&](Source& source) { open(kWhen, source); });
+  const Bits16* own = walk.ended(pass) ? otherwise : columns_of(kWhen, pass);
+  if (kEarly) wait_for_others();
   let_others_start();
-  uint32_t near = 0;
-  if (static_cast<int>(threadIdx.x) < args.most_slots) {
-    const ExpertView& view = routing.views[threadIdx.x];
-    near = bring_near(routing, view.*a, view.*b);
-  }
+  if (kEarly) near = bring_near(args, a, b);
   weights.bring(own + walk.first(pass) * kUnitColumns, walk.end(pass) - walk.first(pass),
                 shared.of(1, 0, warp) + lane);
   shared.of(1, 1, warp)[lane] = __uint_as_float(near);
   return own;
 }
 
-// h[e] = BF16(silu(gate x) * (up x))
-template <Packing P>
+// h[e] = BF16(silu(gate x) * (up x)). kEarly: Routing::settled.
+template <Packing P, bool kEarly>
 __global__ void __launch_bounds__(kThreads, 2)
     expert_gate_kernel(const __grid_constant__ ExpertArgs args, const Bits16* x, Bits16* h) {
   using Weights = WeightStream<P, 2>;
@@ -107,10 +124,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Part part(args.hidden);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const Routing& routing = args.routing;
-  if (!routing.settled) wait_for_others();
-  const Deal deal(__ldcg(routing.count), args, part, Weights::kPerUnit);
+  uint32_t near = 0;
+  if (!kEarly) {
+    wait_for_choice(routing);
+    near = bring_near(args, &ExpertView::gate, &ExpertView::up);
+  }
+  const Deal deal(read_choice<kEarly>(routing.count), args, part, Weights::kPerUnit);
   const Walk<P> walk = {args, deal, part, &ExpertView::gate};
-  Pass opened = walk.begin();
+  Pass opened = walk.template begin<kEarly>();
   const auto open = [&](auto early, typename Weights::Source& source) {
     for (; !walk.ended(opened) && source.units == 0; walk.template advance<early>(opened)) {
       const ExpertView& view = routing.views[opened.slot];
@@ -129,8 +150,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   Weights weights(shared.ring);
   Pass pass = opened;
-  const Bits16* own_x = begin_items<P>(weights, args, walk, pass, shared, &ExpertView::gate,
-                                       &ExpertView::up, x, open, x_of);
+  const Bits16* own_x = begin_items<kEarly, P>(weights, args, walk, pass, shared, &ExpertView::gate,
+                                               &ExpertView::up, near, x, open, x_of);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -166,9 +187,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     pass = following;
     own_x = following_x;
   }
+  // Who waits for this kernel waits for those before it.
+  if (!kEarly && routing.made != nullptr) wait_for_others();
 }
 
-// y[e] = down h[e]; an item is a pair of tiles.
+// y[e] = down h[e]; an item is a pair of tiles. The choice of experts is there: the kernel before
+// this one let nobody start until it was.
 template <Packing P>
 __global__ void __launch_bounds__(kThreads, 2)
     expert_down_kernel(const __grid_constant__ ExpertArgs args, const Bits16* h, float* y) {
@@ -179,12 +203,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int last_tile = static_cast<int>(tiles_of(args.hidden)) - 1;
   const Routing& routing = args.routing;
-  if (!routing.settled) wait_for_others();
-  const Deal deal(__ldcg(routing.count), args, part, Weights::kPerUnit);
+  const Deal deal(read_choice<true>(routing.count), args, part, Weights::kPerUnit);
   const Walk<P> walk = {args, deal, part, &ExpertView::down};
   // Behind the last tile, the last is read once more.
   const auto tile_of = [&](const Pass& of, int m) { return min(2 * of.tile + m, last_tile); };
-  Pass opened = walk.begin();
+  Pass opened = walk.template begin<true>();
   const auto open = [&](auto early, typename Weights::Source& source) {
     for (; !walk.ended(opened) && source.units == 0; walk.template advance<early>(opened)) {
       const Addresses down = addresses_of<early>(routing.views[opened.slot].down);
@@ -203,8 +226,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   };
   Weights weights(shared.ring);
   Pass pass = opened;
-  const Bits16* own_h = begin_items<P>(weights, args, walk, pass, shared, &ExpertView::down,
-                                       &ExpertView::down, h, open, h_of);
+  const Bits16* own_h = begin_items<true, P>(weights, args, walk, pass, shared, &ExpertView::down,
+                                             &ExpertView::down, 0, h, open, h_of);
   int turn = 0;  // of the team
   while (!walk.ended(pass)) {
     Pass following = pass;
@@ -265,13 +288,21 @@ ExpertArgs args_of(const Routing& routing, int64_t inner, int64_t hidden, int64_
           .teams = Divider(int64_t{grid} * slices_of(columns).tiles())};
 }
 
+template <Packing P, bool kEarly>
+void start_gate_kernel(Stream stream, int64_t inner, int64_t hidden, const Routing& routing,
+                       int top_k, int64_t most_slots, const Bits16* x, Bits16* h) {
+  const unsigned held = resident_blocks<expert_gate_kernel<P, kEarly>>(kThreads, kStreamBytes<2>);
+  const unsigned grid = grid_of(held, most_slots, blocks_of(inner, hidden));
+  start(stream, expert_gate_kernel<P, kEarly>, dim3(grid), kThreads, kStreamBytes<2>,
+        args_of(routing, inner, hidden, most_slots, top_k, grid, tiles_of(inner), hidden), x, h);
+}
+
 template <Packing P>
 void start_gate(Stream stream, int64_t inner, int64_t hidden, const Routing& routing, int top_k,
                 int64_t most_slots, const Bits16* x, Bits16* h) {
-  const unsigned held = resident_blocks<expert_gate_kernel<P>>(kThreads, kStreamBytes<2>);
-  const unsigned grid = grid_of(held, most_slots, blocks_of(inner, hidden));
-  start(stream, expert_gate_kernel<P>, dim3(grid), kThreads, kStreamBytes<2>,
-        args_of(routing, inner, hidden, most_slots, top_k, grid, tiles_of(inner), hidden), x, h);
+  const auto start_kernel =
+      routing.settled ? start_gate_kernel<P, true> : start_gate_kernel<P, false>;
+  start_kernel(stream, inner, hidden, routing, top_k, most_slots, x, h);
 }
 
 template <Packing P>

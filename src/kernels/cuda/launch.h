@@ -165,6 +165,9 @@ struct Routing {
   // Whether a multiply() that settles comes between this and the experts: they ask for their
   // weights while the product runs.
   bool settled = false;
+  // If not null: where a 1 is written as soon as the choice is there, for which the experts wait in
+  // place of the kernel that makes it. A zero before.
+  int32_t* made = nullptr;
 };
 // h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`
 // bounds the number of chosen experts. Experts of another packing are passed over.

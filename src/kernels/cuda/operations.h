@@ -20,6 +20,7 @@ struct ExpertTable {
   const ExpertView* views = nullptr;
   const uint8_t* first = nullptr;  // the weights of the first expert, which no other table has
   int64_t inner = 0;
+  int ordinal = 0;  // among all tables
   // Which packings gate and up, and down, have.
   bool gate_packings[3] = {};
   bool down_packings[3] = {};

@@ -79,6 +79,7 @@ __global__ void __launch_bounds__(kNormThreads, 2) add_routed_kernel(AddRouted a
   for (int turn = 0; turn < 2; ++turn) {
     const bool real = turn == 1;
     if (real) wait_for_others();
+    if (real && a.routing.made != nullptr && i == 0 && row == 0) *a.routing.made = 0;
     if (i < hidden) {
       const float* weights = real ? a.routing.weights + row * a.top_k : norm.weight;
       const float* y = real ? a.y + row * a.top_k * hidden + i : norm.weight;

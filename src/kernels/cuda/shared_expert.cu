@@ -288,6 +288,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     route_few(
         route, *reinterpret_cast<RouteMemory*>(memory), wait,
         [&](int row, float(&values)[kPerLane]) { take_logits(args, route.experts, row, values); });
+    // The block's threads have met after what they wrote.
+    if (threadIdx.x == 0) {
+      asm volatile("st.release.gpu.global.s32 [%0], 1;" ::"l"(route.routing.made) : "memory");
+    }
   }
 }
 
