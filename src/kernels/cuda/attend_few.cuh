@@ -324,7 +324,7 @@ inline bool attend_few(Stream stream, const Attention& a, float score, bool rehe
   const int chunks = a.most_tile_chunks;
   // Results of 13 to 15 chunks would be too many for two queries a block.
   const int cluster = chunks > 12 ? kMostCluster : std::max(chunks, kLeastCluster);
-  if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > kMostFewRows ||
+  if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > 2 ||
       a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || chunks > cluster ||
       ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults ||
       !runs_clusters_of(cluster)) {
