@@ -37,7 +37,7 @@ struct FewShared {
   float scales[kQueryTile];
   float gates[kQueryTile];
   FewTarget targets[kQueryTile / kLeastCluster];
-  alignas(8) uint64_t results[2];  // barriers: of each turn
+  alignas(8) uint64_t results;  // a barrier
 };
 
 // ---- Sums
@@ -176,11 +176,11 @@ __device__ inline int result_bytes(const FewTile& tile, const FewFactors& factor
 // The output of a query by the threads that have it.
 __device__ inline void finish_query(const Attention& a, const FewFactors& factors,
                                     const FewShared& shared, const uint8_t* memory,
-                                    uint32_t barrier, const FewTarget& target, bool real) {
+                                    uint32_t barrier, const FewTarget& target) {
   if (target.seen == 0) return;
   const int pair = threadIdx.x % (kFewDim / 2);
   float2 gates = make_float2(shared.gates[target.query], 0);
-  if (!a.gate_per_head && real) {
+  if (!a.gate_per_head) {
     gates = reinterpret_cast<const float2*>(a.gate)[target.gates + pair];
   }
   gates.x = softplus(gates.x);
@@ -190,7 +190,7 @@ __device__ inline void finish_query(const Attention& a, const FewFactors& factor
   const float2 out = combine_results(memory + target.results, target.seen, pair, sum);
   const uint32_t low = to_bits(out.x / sum * factors.value * gates.x);
   const uint32_t high = to_bits(out.y / sum * factors.value * gates.y);
-  if (real) reinterpret_cast<uint32_t*>(a.out)[target.out + pair] = low | high << 16;
+  reinterpret_cast<uint32_t*>(a.out)[target.out + pair] = low | high << 16;
 }
 
 // ---- The kernel
@@ -237,45 +237,38 @@ __global__ void __launch_bounds__(kFewThreads, 2)
   if (slot < kQueryTile / kLeastCluster && threadIdx.x % (kFewDim / 2) == 0) {
     shared.targets[slot] = find_target(a, tile, factors, slot);
   }
-  auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(shared.results));
+  const auto barrier = static_cast<uint32_t>(__cvta_generic_to_shared(&shared.results));
   if (threadIdx.x == 0) {
     open_barrier(barrier);
-    open_barrier(barrier + 8);
     expect_bytes(barrier, result_bytes(tile, factors));
-    expect_bytes(barrier + 8, result_bytes(tile, factors));
   }
-  if (!factors.rehearse) barrier += 8;
+  meet_cluster();  // what is theirs can be written
+  wait_for_others();
 
-#pragma unroll 1
-  for (int turn = factors.rehearse ? 0 : 1; turn < 2; ++turn, barrier += 8) {
-    const bool real = turn == 1;
-    meet_cluster();  // what is theirs can be written
-    if (real) wait_for_others();
-    uint4 numbers = {};
-    float gate = 0;
-    if (real && source_head >= 0) {
-      numbers = reinterpret_cast<const uint4*>(a.q)[source_head * (kFewDim / 8) + part];
-      if (a.gate_per_head) gate = a.gate[source_head];
+  uint4 numbers = {};
+  float gate = 0;
+  if (source_head >= 0) {
+    numbers = reinterpret_cast<const uint4*>(a.q)[source_head * (kFewDim / 8) + part];
+    if (a.gate_per_head) gate = a.gate[source_head];
+  }
+  keys.copy_all(a.cache, tile, memory_at);
+  if (in_tile < kQueryTile) {
+    const float inverse = store_few_query(queries, in_tile, part, numbers);
+    if (part == 0) {
+      shared.scales[in_tile] = factors.score * inverse;
+      shared.gates[in_tile] = gate;
     }
-    keys.copy_all(a.cache, tile, memory_at, real);
-    if (in_tile < kQueryTile) {
-      const float inverse = store_few_query(queries, in_tile, part, numbers);
-      if (part == 0) {
-        shared.scales[in_tile] = factors.score * inverse;
-        shared.gates[in_tile] = gate;
-      }
-    }
-    wait_for_copies<0>();
+  }
+  wait_for_copies<0>();
+  __syncthreads();
+  if (static_cast<int>(blockIdx.z) < tile.chunks()) {
+    attend_few_keys(keys, memory, queries, shared, set, blocks, a.cache.window);
     __syncthreads();
-    if (static_cast<int>(blockIdx.z) < tile.chunks()) {
-      attend_few_keys(keys, memory, queries, shared, set, blocks, a.cache.window);
-      __syncthreads();
-      give_results(memory, tile.queries, factors, memory_at + FewMemory::kResults, barrier,
-                   tile.chunks());
-    }
-    if (slot < kQueryTile / kLeastCluster) {
-      finish_query(a, factors, shared, memory, barrier, shared.targets[slot], real);
-    }
+    give_results(memory, tile.queries, factors, memory_at + FewMemory::kResults, barrier,
+                 tile.chunks());
+  }
+  if (slot < kQueryTile / kLeastCluster) {
+    finish_query(a, factors, shared, memory, barrier, shared.targets[slot]);
   }
   zero_behind_heads(a, tile, factors);
 }
@@ -319,25 +312,21 @@ inline bool runs_clusters_of(int blocks) {
 }
 
 // Whether it was started; else it is not for this kernel.
-inline bool attend_few(Stream stream, const Attention& a, float score, bool rehearse) {
+inline bool attend_few(Stream stream, const Attention& a, float score) {
   const int per_key_head = a.heads / a.cache.kv_heads;
   const int chunks = a.most_tile_chunks;
   // Results of 13 to 15 chunks would be too many for two queries a block.
   const int cluster = chunks > 12 ? kMostCluster : std::max(chunks, kLeastCluster);
-  if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > 2 ||
+  if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > kMostFewRows ||
       a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || chunks > cluster ||
       ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults ||
       !runs_clusters_of(cluster)) {
     return false;
   }
-  // Blocks that do not come first would only come to an end later.
-  const int64_t blocks = int64_t{a.query_tiles} * a.cache.kv_heads * cluster;
-  const bool at_once = blocks <= one_block_each<attend_few_kernel>(FewMemory::kBytes);
   const FewFactors factors = {.score = score,
                               .value = a.cache.v_scale,
                               .per_key_head = SmallDivider(per_key_head),
-                              .cluster = SmallDivider(cluster),
-                              .rehearse = rehearse && at_once};
+                              .cluster = SmallDivider(cluster)};
   cudaLaunchAttribute attributes[2] = {cluster_attribute(cluster), {}};
   attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[1].val.programmaticStreamSerializationAllowed = 1;

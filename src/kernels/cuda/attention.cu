@@ -16,7 +16,6 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr int kAttendThreads = kAttendWarps * kLanes;
-constexpr bool kRehearse = false;  // attend_few.cuh
 
 // Which queries a tile has, and what they see.
 struct Tile {
@@ -321,7 +320,7 @@ void attend_dim(Stream stream, const Attention& a) {
 }  // namespace
 
 void attend(Stream stream, const Attention& a) {
-  if (attend_few(stream, a, score_factor(a), kRehearse)) return;
+  if (attend_few(stream, a, score_factor(a))) return;
   if (a.cache.head_dim == 16) attend_dim<16>(stream, a);
   if (a.cache.head_dim == 64) attend_dim<64>(stream, a);
   if (a.cache.head_dim == 128) attend_dim<128>(stream, a);

@@ -26,9 +26,10 @@ struct ExpertArgs {
   Routing routing;
   int inner, hidden;
   int most_slots;
-  Divider top_k;  // 1 where entries are the rows of what is multiplied
-  Divider tiles;  // of an expert, or pairs of them: the items
-  Divider warps;  // of the grid
+  bool staggered;  // whether blocks come one after the other, in order, while others have work
+  Divider top_k;   // 1 where entries are the rows of what is multiplied
+  Divider tiles;   // of an expert, or pairs of them: the items
+  Divider warps;   // of the grid
   Divider teams;
 };
 
@@ -94,10 +95,11 @@ struct Walk {
   __device__ int stride(const Pass& pass) const {
     return static_cast<int>(pass.whole ? args.warps.divisor : args.teams.divisor);
   }
-  // The block's place among those that take a last round, which may not be full: every second one
-  // first, since neighbours tend to be on one processor.
+  // The block's place among those that take a last round, which may not be full: those that came
+  // first, or every second one first, since neighbours tend to be on one processor.
   __device__ int in_turn() const {
     const auto block = static_cast<int>(blockIdx.x);
+    if (args.staggered) return block;
     return block / 2 + (block % 2 == 0 ? 0 : static_cast<int>(gridDim.x + 1) / 2);
   }
   // Finds the next item of an expert of this packing, from pass.item on.

@@ -282,6 +282,7 @@ ExpertArgs args_of(const Routing& routing, int64_t inner, int64_t hidden, int64_
           .inner = static_cast<int>(inner),
           .hidden = static_cast<int>(hidden),
           .most_slots = static_cast<int>(most_slots),
+          .staggered = false,
           .top_k = Divider(top_k),
           .tiles = Divider(items),
           .warps = Divider(int64_t{grid} * kWarps),
@@ -293,8 +294,10 @@ void start_gate_kernel(Stream stream, int64_t inner, int64_t hidden, const Routi
                        int top_k, int64_t most_slots, const Bits16* x, Bits16* h) {
   const unsigned held = resident_blocks<expert_gate_kernel<P, kEarly>>(kThreads, kStreamBytes<2>);
   const unsigned grid = grid_of(held, most_slots, blocks_of(inner, hidden));
-  start(stream, expert_gate_kernel<P, kEarly>, dim3(grid), kThreads, kStreamBytes<2>,
-        args_of(routing, inner, hidden, most_slots, top_k, grid, tiles_of(inner), hidden), x, h);
+  ExpertArgs args =
+      args_of(routing, inner, hidden, most_slots, top_k, grid, tiles_of(inner), hidden);
+  args.staggered = routing.made != nullptr;  // while the shared expert's blocks have processors
+  start(stream, expert_gate_kernel<P, kEarly>, dim3(grid), kThreads, kStreamBytes<2>, args, x, h);
 }
 
 template <Packing P>

@@ -10,7 +10,9 @@
 
 namespace lagoon::kernels::cuda {
 
-inline constexpr int64_t kMostFewRows = 16;  // of a launch
+// Of a launch. With four rows of one sequence attention.cu is faster, which reads keys for two sets
+// of queries once.
+inline constexpr int64_t kMostFewRows = 2;
 inline constexpr int kFewDim = 128;
 inline constexpr int kMostHeadsOfKey = 32;
 // Eight warps for each of two sets of queries; where there is one, the others copy.
@@ -33,7 +35,6 @@ struct FewFactors {
   float value;
   SmallDivider per_key_head;
   SmallDivider cluster;
-  bool rehearse;  // whether to go through all once for nothing, before other kernels are waited for
 };
 
 // What lies where in shared memory. Of each warp (of a set): keys and values of two blocks, in the
@@ -169,9 +170,8 @@ struct FewKeys {
   }
 
   // Every second warp takes keys, and as copy_keys() in attend.cuh, the others values, as
-  // copy_values(). Values that are not seen are zeros; all is, if not `real`.
-  __device__ void copy_all(const CacheView& cache, const FewTile& tile, uint32_t memory,
-                           bool real) const {
+  // copy_values(). Values that are not seen are zeros.
+  __device__ void copy_all(const CacheView& cache, const FewTile& tile, uint32_t memory) const {
     const unsigned lane = threadIdx.x % kLanes;
     const unsigned warp = threadIdx.x / kLanes;
 #pragma unroll 1
@@ -184,7 +184,7 @@ struct FewKeys {
         const uint8_t* from = cache.keys + at + (lane / 4 * kFewDim + lane % 4 * 16);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-          copy_piece<16>(to + i * kLanes * 16, from + i % 2 * 8 * kFewDim + i / 2 * 64, real);
+          copy_piece<16>(to + i * kLanes * 16, from + i % 2 * 8 * kFewDim + i / 2 * 64, true);
         }
       } else {
         const uint8_t* from = cache.values + at + (lane % 4 * 2 * kFewDim + lane / 4 * 16);
@@ -194,7 +194,7 @@ struct FewKeys {
         for (int i = 0; i < 4; ++i) {
           const int key = i % 2 + i / 2 * 8;
           copy_piece<16>(to + FewMemory::kBlock + i * kLanes * 16, from + key * kFewDim,
-                         real && static_cast<unsigned>(first + key) <= seen);
+                         static_cast<unsigned>(first + key) <= seen);
         }
       }
     }

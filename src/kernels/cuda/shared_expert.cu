@@ -11,10 +11,11 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Three units of two matrices, and one stage that is being read. Other formats than BF16 stay with
-// stream.cu, as do devices with less shared memory.
+// Half of what a warp has of gate and up (three units of two matrices), and one stage that is being
+// read: with rings for all of it, fewer blocks of the experts would find room beside. Other formats
+// than BF16 stay with stream.cu, as do devices with less shared memory.
 constexpr Packing kOnly = Packing::kBFloat16;
-constexpr int kLongStages = 13;
+constexpr int kLongStages = 7;
 template <int M>
 using LongStream = WeightStream<kOnly, M, kLongStages>;
 template <int M>
