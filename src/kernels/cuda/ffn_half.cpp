@@ -103,14 +103,9 @@ void share_and_route(Machine& machine, const CudaState& state, const FfnLayer& l
   if (args.rows <= kStreamedRows && shared_expert_and_route(stream, shared, args)) {
     return;
   }
-  if (args.rows <= kStreamedRows && router.matrix.packing == Packing::kBFloat16 &&
-      routes_in_a_block(args)) {
-    gate_and_up_and_route(stream, shared.gate, shared.up, router, shared.x, shared.h, args);
-  } else {
-    multiply(stream, &router, 1, shared.x, args.rows);
-    route(stream, args);
-    activate(machine, shared.gate, shared.up, sizes, b, args.rows);
-  }
+  multiply(stream, &router, 1, shared.x, args.rows);
+  route(stream, args);
+  activate(machine, shared.gate, shared.up, sizes, b, args.rows);
   b.routing.made = nullptr;
   b.routing.settled = true;
   multiply(stream, &down, 1, shared.h, args.rows, b.routing.settled);

@@ -199,6 +199,8 @@ struct RouteArgs {
 };
 inline constexpr int kRouteZeros = 64 + 8 * 256;
 void route(Stream stream, const RouteArgs& args);
+// Whether one block can.
+bool routes_in_a_block(const RouteArgs& args);
 
 // residual += mlp + scale * sum_j w_j y_j in order of j; `tap`, if any, gets the residual too.
 struct AddRouted {
@@ -221,18 +223,12 @@ void add_routed(Stream stream, const AddRouted& args, const Norm& norm, int64_t 
 // matrices of one packing.
 void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, const Bits16* x,
                  int64_t rows, Bits16* h);
-// The same, and beside it a router of BF16 and what route() does with its logits, which one block
-// must be able to do.
-void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
-                           const Product& router, const Bits16* x, Bits16* h,
-                           const RouteArgs& args);
-bool routes_in_a_block(const RouteArgs& args);
 
 // ---- shared_expert.cu
 
-// All of the shared expert in one kernel: what gate_and_up_and_route() does, then y = down h, with
-// the bits that multiply() gives. Returns false, having done nothing, if that is not for such
-// matrices or this device.
+// The shared expert and route() in one kernel: h as gate_and_up() gives it, y = down h and logits
+// with the bits of multiply(). route.routing.made becomes 1 once experts are chosen, which is
+// earlier. Returns false, having done nothing, if that is not for such matrices or this device.
 struct SharedExpert {
   MatrixView gate, up, down, router;
   const Bits16* x = nullptr;

@@ -1,7 +1,6 @@
 // The shared expert of a layer and the choice of the others, of up to eight rows, in one kernel of
-// blocks that have a processor each and are all there together: some multiply with the router, one
-// chooses, and the rest have gate, up and down. Most of what a warp multiplies with lies in its
-// ring before there is anything to multiply.
+// blocks that are all there together: some multiply with the router, one chooses, and the rest have
+// gate, up and down.
 #include <algorithm>
 
 #include "kernels/cuda/routing.cuh"
@@ -11,18 +10,10 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Half of what a warp has of gate and up (three units of two matrices), and one stage that is being
-// read: with rings for all of it, fewer blocks of the experts would find room beside. Other formats
-// than BF16 stay with stream.cu, as do devices with less shared memory.
+// Other formats take kernels of their own. Longer rings, of up to 24 KiB a warp, made no
+// difference, and the experts' blocks would not find room beside them.
 constexpr Packing kOnly = Packing::kBFloat16;
-constexpr int kLongStages = 7;
-template <int M>
-using LongStream = WeightStream<kOnly, M, kLongStages>;
-template <int M>
-constexpr int kLongRing = kLongStages * LongStream<M>::kStageBytes;
-template <int M>
-using LongMemory = StreamMemory<M, kLongRing<M>>;
-constexpr int kBytes = kStreamBytes<2, kLongRing<2>>;
+constexpr int kBytes = kStreamBytes<2>;
 
 struct Joint {
   SharedExpert shared;
@@ -34,13 +25,11 @@ struct Joint {
 
 // Logits are their own sign of being there: zeros are none yet. A logit of 0 is written as -0, of
 // the same score.
-__device__ inline void show_if(bool real, uint32_t* place, float logit) {
+__device__ inline void show(uint32_t* place, float logit) {
   const uint32_t bits = __float_as_uint(logit);
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.relaxed.gpu.global.u32 [%1], %2; }" ::"r"(
-          real ? 1u : 0u),
-      "l"(place), "r"(bits == 0 ? 0x80000000u : bits)
-      : "memory");
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(place),
+               "r"(bits == 0 ? 0x80000000u : bits)
+               : "memory");
 }
 __device__ inline uint4 look(const uint32_t* place) {
   uint4 v;
@@ -87,82 +76,53 @@ __device__ __forceinline__ const Bits16* row_of(const Bits16* x, int columns, co
   return x + min(part.lane / 4, rows - 1) * padded(columns) + part.lane % 4 * 16;
 }
 
-// What is multiplied for nothing, so that code is not cold when it counts: a unit of weights that
-// may not have come, with columns that are weights. x may not be read before it is there, since the
-// first-level cache would keep what was there before.
-__device__ __forceinline__ const Bits16* stand_in(const MatrixView& m, const Part& part) {
-  return reinterpret_cast<const Bits16*>(m.values) + part.lane % 4 * 16;
-}
-
 // Logits by `grid` blocks, of which this is `first`.
 __device__ __forceinline__ void multiply_router(const Joint& args, int first, int grid) {
-  using Weights = LongStream<1>;
+  using Weights = WeightStream<kOnly, 1>;
   extern __shared__ uint4 memory[];
-  const LongMemory<1> shared(reinterpret_cast<uint8_t*>(memory));
+  const StreamMemory<1> shared(reinterpret_cast<uint8_t*>(memory));
   const MatrixView& router = args.shared.router;
   const Part part(router.columns);
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int units = part.end - part.first;
   Items items(part, first, grid, static_cast<int>(tiles_of(router.rows)));
   Items opened = items;
-  bool asks = true;
   const auto next = [&](typename Weights::Source& source) {
-    if (!asks || opened.at >= opened.end) return;
+    if (opened.at >= opened.end) return;
     source.set(0, router, opened.at * part.units + part.first);
     source.units = units;
     opened.at = units > 0 ? opened.at + opened.step : opened.end;
   };
   Weights weights(shared.ring);
   weights.fill(next);
-  const Weights filled = weights;
-  weights.stop();
-  asks = false;
-  const Bits16* x = stand_in(router, part);
+  wait_for_others();
+  const Bits16* x = row_of(args.shared.x, router.columns, part, args.rows);
+  const Bits16* first_x = x + part.first * kUnitColumns;
+  weights.bring(first_x, units, shared.of(1, 0, warp) + part.lane);
 #pragma unroll 1
-  for (int turn = -1; turn < 0 || items.at < items.end; ++turn) {
-    const bool real = turn >= 0;
-    if (turn == 0) {
-      weights = filled;
-      asks = true;
-      wait_for_others();
-      x = row_of(args.shared.x, router.columns, part, args.rows);
-    }
-    const Bits16* first_x = real ? x + part.first * kUnitColumns : x;
-    if (turn <= 0) weights.bring(first_x, real ? units : 1, shared.of(1, 0, warp) + part.lane);
+  for (int turn = 0; items.at < items.end; items.at += items.step, ++turn) {
     float sums[1][4] = {};
     const float* const scales[1] = {nullptr};
-    weights.multiply(part.first, real ? part.end : part.first + 1, x, first_x, scales, sums, next);
-    keep_sums<1>(sums, part.lane, shared.of(turn & 1, 0, warp));
+    weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
+    keep_sums<1>(sums, part.lane, shared.of(turn % 2, 0, warp));
     part.meet();
-    const float* slices = shared.of(turn & 1, 0, part.in_block * part.cut.slices);
+    const float* slices = shared.of(turn % 2, 0, part.in_block * part.cut.slices);
 #pragma unroll 1
     for (int i = part.thread(turn); i < args.rows * kTileRows; i += part.threads()) {
       const int n = items.at * kTileRows + i % kTileRows;
-      show_if(real && n < router.rows, &args.logits[i / kTileRows * kThreads + n],
-              sum_slices<1>(slices, part.cut.slices, i));
+      if (n >= router.rows) continue;
+      show(&args.logits[i / kTileRows * kThreads + n], sum_slices<1>(slices, part.cut.slices, i));
     }
-    if (real) items.at += items.step;
   }
 }
 
-// h of row and column, from the sums of its slices.
-__device__ __forceinline__ void put_gated_if(bool real, const SharedExpert& shared, int row, int n,
-                                             float gate, float up) {
-  const uint32_t bits = n < shared.gate.rows ? to_bits(swiglu(gate, up)) : 0;
-  Bits16* place = shared.h + row * padded(shared.gate.rows) + n;
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.u16 [%1], %2; }" ::"r"(real ? 1u : 0u),
-      "l"(place), "h"(static_cast<uint16_t>(bits))
-      : "memory");
-}
-
-// Gate, up and down by `grid` blocks, of which this is `first`: one loop for all, since code that
-// has not run is cold. First it is gone through for nothing, then an item is a tile of both gate
-// and up, then a pair of tiles of down, of which the last is read twice if there is no other.
+// Gate, up and down by `grid` blocks, of which this is `first`. One loop for all, twice gone
+// through, since code that has not run is cold: an item is a tile of both gate and up, then a pair
+// of tiles of down, of which the last is read twice if there is no other.
 __device__ __forceinline__ void multiply_shared(const Joint& args, int first, int grid) {
-  using Weights = LongStream<2>;
+  using Weights = WeightStream<kOnly, 2>;
   extern __shared__ uint4 memory[];
-  const LongMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
+  const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
   const MatrixView& gate = args.shared.gate;
   const MatrixView& up = args.shared.up;
   const MatrixView& down = args.shared.down;
@@ -174,11 +134,9 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
   const Part down_part(down.columns);
   const Items down_items(down_part, first, grid, last_tile / 2 + 1);
   // Weights of down are asked for while the ring empties, before h is there.
-  bool asks = true;
   bool opens_down = false;
   Items opened = items;
   const auto next = [&](typename Weights::Source& source) {
-    if (!asks) return;
     if (!opens_down && (opened.at >= opened.end || gate_part.end == gate_part.first)) {
       opens_down = true;
       opened = down_items;
@@ -198,39 +156,20 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
   };
   Weights weights(shared.ring);
   weights.fill(next);
-  const Weights filled = weights;
-  weights.stop();
-  asks = false;
-  const Bits16* x = stand_in(gate, part);
+  wait_for_others();
 #pragma unroll 1
-  for (int phase = -1; phase < 2; ++phase) {
-    const bool real = phase >= 0;
-    if (phase == 0) {
-      weights = filled;
-      asks = true;
-      wait_for_others();
-      x = row_of(args.shared.x, gate.columns, part, args.rows);
-    } else if (phase == 1) {
-      __syncthreads();
-      if (threadIdx.x == 0) {
-        args.meeting.arrive();
-        args.meeting.wait_for_all();
-      }
-      part = down_part;
-      items = down_items;
-      x = row_of(args.shared.h, down.columns, part, args.rows);
-      __syncthreads();
-    }
-    const Bits16* first_x = real ? x + part.first * kUnitColumns : x;
+  for (int phase = 0; phase < 2; ++phase) {
+    const Bits16* from = phase == 0 ? args.shared.x : args.shared.h;
+    const Bits16* x = row_of(from, phase == 0 ? gate.columns : down.columns, part, args.rows);
+    const Bits16* first_x = x + part.first * kUnitColumns;
     if (items.at < items.end) {
-      weights.bring(first_x, real ? part.end - part.first : 1, shared.of(1, 0, warp) + part.lane);
+      weights.bring(first_x, part.end - part.first, shared.of(1, 0, warp) + part.lane);
     }
 #pragma unroll 1
-    for (int turn = 0; items.at < items.end; ++turn) {
+    for (int turn = 0; items.at < items.end; items.at += items.step, ++turn) {
       float sums[2][4] = {};
       const float* const scales[2] = {nullptr, nullptr};
-      weights.multiply(part.first, real ? part.end : part.first + 1, x, first_x, scales, sums,
-                       next);
+      weights.multiply(part.first, part.end, x, first_x, scales, sums, next);
 #pragma unroll
       for (int m = 0; m < 2; ++m) {
         const float one[1][4] = {{sums[m][0], sums[m][1], sums[m][2], sums[m][3]}};
@@ -240,32 +179,31 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
       const int first_warp = part.in_block * part.cut.slices;
       const float* slices[2] = {shared.of(turn % 2, 0, first_warp),
                                 shared.of(turn % 2, 1, first_warp)};
-      if (phase <= 0) {
-#pragma unroll 1
-        for (int i = part.thread(turn); i < args.rows * kTileRows; i += part.threads()) {
-          put_gated_if(real, args.shared, i / kTileRows, items.at * kTileRows + i % kTileRows,
-                       sum_slices<1>(slices[0], part.cut.slices, i),
-                       sum_slices<1>(slices[1], part.cut.slices, i));
-        }
-      }
       if (phase == 0) {
-        zero_behind(
-            gate.rows, items.at, args.rows, part.thread(), part.threads(), [](int r) { return r; },
-            args.shared.h);
-      } else {
-#pragma unroll 1
-        for (int i = part.thread(turn); i < args.rows * 2 * kTileRows; i += part.threads()) {
-          const int row = i / (2 * kTileRows);
-          const int n = 2 * items.at * kTileRows + i % (2 * kTileRows);
-          const float sum = sum_slices<1>(i / kTileRows % 2 == 0 ? slices[0] : slices[1],
-                                          part.cut.slices, row * kTileRows + i % kTileRows);
-          put_if(real && n < down.rows, &args.shared.y[static_cast<int64_t>(row) * down.rows + n],
-                 __float_as_uint(sum));
-        }
+        put_gated<kOnly>(
+            gate, up, items.at, part, turn, slices[0], slices[1], args.rows,
+            [](int r) { return r; }, args.shared.h);
+        continue;
       }
-      if (!real) break;
-      items.at += items.step;
+#pragma unroll 1
+      for (int i = part.thread(turn); i < args.rows * 2 * kTileRows; i += part.threads()) {
+        const int row = i / (2 * kTileRows);
+        const int n = 2 * items.at * kTileRows + i % (2 * kTileRows);
+        if (n >= down.rows) continue;
+        args.shared.y[static_cast<int64_t>(row) * down.rows + n] =
+            sum_slices<1>(i / kTileRows % 2 == 0 ? slices[0] : slices[1], part.cut.slices,
+                          row * kTileRows + i % kTileRows);
+      }
     }
+    if (phase == 1) break;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      args.meeting.arrive();
+      args.meeting.wait_for_all();
+    }
+    part = down_part;
+    items = down_items;
+    __syncthreads();
   }
   if (threadIdx.x == 0) args.meeting.leave();
 }
@@ -296,26 +234,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-// Whether a block may have the rings.
-bool has_memory() {
-  static const bool has = [] {
-    int device = 0;
-    int bytes = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
-               cudaSuccess &&
-           bytes >= kBytes;
-  }();
-  return has;
-}
-
 }  // namespace
 
 bool shared_expert_and_route(Stream stream, const SharedExpert& shared, const RouteArgs& route) {
   for (const MatrixView* m : {&shared.gate, &shared.up, &shared.down, &shared.router}) {
     if (m->packing != kOnly) return false;
   }
-  if (!routes_in_a_block(route) || !has_memory()) return false;
+  if (!routes_in_a_block(route)) return false;
+  // The experts' blocks come beside these, if both divide the first-level cache alike.
+  static const int divided = cudaFuncSetAttribute(
+      shared_expert_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
+  static_cast<void>(divided);
   // No more blocks than the device holds: they wait for each other.
   const auto held = static_cast<int>(resident_blocks<shared_expert_kernel>(kThreads, kBytes));
   const auto routers = static_cast<int>(blocks_of(shared.router.rows, shared.router.columns));

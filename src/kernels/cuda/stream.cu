@@ -1,6 +1,5 @@
 // Products with up to eight rows: as many blocks as the device holds take tiles in turn, and their
 // weights arrive in rings of shared memory (weights.cuh) without a pause between tiles.
-#include "kernels/cuda/routing.cuh"
 #include "kernels/cuda/start.cuh"
 #include "kernels/cuda/weights.cuh"
 
@@ -138,30 +137,6 @@ __global__ void __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant
   activate_tiles<P>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 
-// The same, and beside it the router's logits by blocks of their own, the first ones, of which the
-// last to come chooses the experts. Where shared_expert.cu cannot do all.
-template <Packing P, Packing kRouter>
-__global__ void __launch_bounds__(kThreads, 2)
-    gate_and_route_kernel(const __grid_constant__ GateArgs args,
-                          const __grid_constant__ Products router,
-                          const __grid_constant__ RouteArgs route) {
-  const int routers = router.blocks();
-  const auto block = static_cast<int>(blockIdx.x);
-  if (block >= routers) {
-    activate_tiles<P>(args, block - routers, static_cast<int>(gridDim.x) - routers);
-    return;
-  }
-  let_others_start();  // before the choice is gone through, not as late as multiply_tiles() does
-  extern __shared__ uint4 memory[];
-  static_assert(sizeof(RouteMemory) <= kStreamBytes<1>);
-  const auto wait = [&] {
-    multiply_tiles<kRouter>(router, block, routers);
-    return last_to_come(route.zeros, routers);
-  };
-  route_few(route, *reinterpret_cast<RouteMemory*>(memory), wait,
-            [&](int row, float(&values)[kPerLane]) { load_logits(route, row, values); });
-}
-
 unsigned smaller(unsigned held, int blocks) {
   return held < static_cast<unsigned>(blocks) ? held : static_cast<unsigned>(blocks);
 }
@@ -177,15 +152,6 @@ template <Packing P>
 void start_gate(Stream stream, const GateArgs& args) {
   const unsigned held = resident_blocks<gate_kernel<P>>(kThreads, kStreamBytes<2>);
   start(stream, gate_kernel<P>, dim3(smaller(held, args.blocks)), kThreads, kStreamBytes<2>, args);
-}
-
-template <Packing P>
-void start_gate_and_route(Stream stream, const GateArgs& args, const Products& router,
-                          const RouteArgs& route) {
-  constexpr auto kKernel = gate_and_route_kernel<P, Packing::kBFloat16>;
-  const unsigned held = resident_blocks<kKernel>(kThreads, kStreamBytes<2>);
-  start(stream, kKernel, dim3(smaller(held, args.blocks) + static_cast<unsigned>(router.blocks())),
-        kThreads, kStreamBytes<2>, args, router, route);
 }
 
 GateArgs gate_args(const MatrixView& gate, const MatrixView& up, const Bits16* x, int64_t rows,
@@ -207,23 +173,6 @@ void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, co
   if (gate.packing == Packing::kBFloat16) start_gate<Packing::kBFloat16>(stream, args);
   if (gate.packing == Packing::kFP8) start_gate<Packing::kFP8>(stream, args);
   if (gate.packing == Packing::kNVFP4) start_gate<Packing::kNVFP4>(stream, args);
-}
-
-void gate_and_up_and_route(Stream stream, const MatrixView& gate, const MatrixView& up,
-                           const Product& router, const Bits16* x, Bits16* h,
-                           const RouteArgs& route) {
-  const GateArgs args = gate_args(gate, up, x, route.rows, h);
-  Products products;
-  products.x = x;
-  products.rows = route.rows;
-  products.add(router);
-  if (gate.packing == Packing::kBFloat16) {
-    start_gate_and_route<Packing::kBFloat16>(stream, args, products, route);
-  } else if (gate.packing == Packing::kFP8) {
-    start_gate_and_route<Packing::kFP8>(stream, args, products, route);
-  } else {
-    start_gate_and_route<Packing::kNVFP4>(stream, args, products, route);
-  }
 }
 
 }  // namespace lagoon::kernels::cuda

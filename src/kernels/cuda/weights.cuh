@@ -7,26 +7,23 @@
 
 namespace lagoon::kernels::cuda {
 
-// Stages of a ring of kRingBytes.
-template <Packing P, int M>
-inline constexpr int kUsualStages = P == Packing::kNVFP4 && M == 1 ? 6 : 8 / M;
-
 // Weights of M matrices (or tiles) that a warp multiplies the same columns of x with, in a ring in
 // shared memory that asynchronous copies fill ahead. A lane reads what it copied itself, so that no
 // barrier is needed. A stage is 1,024 bytes of values of each matrix: a quarter of a unit of BF16,
 // half a unit of FP8, a unit of NVFP4 with its scales. The lane's columns of x are in registers,
 // and each is replaced by that of the unit after as soon as it is done with: the second-level
 // cache, or another warp that fills the first, has the time of a unit to bring it.
-template <Packing P, int M, int kRingStages = kUsualStages<P, M>>
+template <Packing P, int M>
 class WeightStream {
  public:
   static constexpr int kValueBytes = 1024;
   // Of all matrices: 16 bytes a lane, so that one address does for values and scales.
   static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 512 : 0;
   static constexpr int kStageBytes = M * kValueBytes + kScaleBytes;
-  static constexpr int kStages = kRingStages;
+  // One is being read; of BF16 the others are whole units.
+  static constexpr int kStages = P != Packing::kNVFP4 ? 8 / M + 1 : M == 1 ? 6 : 4;
   static constexpr int kPerUnit = static_cast<int>(unit_bytes(P) / kValueBytes);
-  static_assert(kUsualStages<P, M> * kStageBytes <= kRingBytes);
+  static_assert(kStages * kStageBytes <= kRingBytes);
 
   // Where the lane's part of units that follow each other lies: of the first.
   struct Source {
@@ -44,7 +41,7 @@ class WeightStream {
     }
   };
 
-  // `ring`: kStages * kStageBytes of this warp.
+  // `ring`: kRingBytes of this warp.
   __device__ explicit WeightStream(uint8_t* ring)
       : ring_(static_cast<uint32_t>(__cvta_generic_to_shared(ring)) + threadIdx.x % kLanes * 16),
         full_(ring_),
@@ -54,24 +51,13 @@ class WeightStream {
   // in hand are all under way the next; where it leaves no units, nothing is copied.
   template <typename Next>
   __device__ __forceinline__ void fill(const Next& next) {
-    if constexpr (kPerUnit == 1) {  // little code, which has to be fetched each time
-#pragma unroll 1
-      for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, 0, next);
-    } else if constexpr ((kStages - 1) % kPerUnit == 0) {  // a long ring, by units
-#pragma unroll 1
-      for (int unit = 0; unit < kStages - 1; unit += kPerUnit) {
+    constexpr int kTogether = (kStages - 1) % kPerUnit == 0 ? kPerUnit : kStages - 1;
+#pragma unroll 1  // little code, which has to be fetched each time
+    for (int stage = 0; stage < kStages - 1; stage += kTogether) {
 #pragma unroll
-        for (int i = 0; i < kPerUnit; ++i) feed(ring_ + (unit + i) * kStageBytes, i, next);
-      }
-    } else {
-#pragma unroll
-      for (int i = 0; i < kStages - 1; ++i) feed(ring_ + i * kStageBytes, i, next);
+      for (int i = 0; i < kTogether; ++i) feed(ring_ + (stage + i) * kStageBytes, i, next);
     }
   }
-
-  // For code that is gone through once for nothing: asks for no more of what is open. A copy from
-  // before goes on.
-  __device__ void stop() { source_.units = 0; }
 
   // x of the first of `units` units: the lane's columns of its row. With it some of the others are
   // brought to the first-level cache, or each would be waited for when it is met. What is loaded
@@ -211,20 +197,20 @@ __device__ inline const float* fp8_scales(const MatrixView& m, int tile, int uni
 
 // What a block has in shared memory: rings, and the sums of M tiles a warp, twice, so that one
 // barrier a tile is enough.
-template <int M, int kRing = kRingBytes>
+template <int M>
 inline constexpr int kStreamBytes =
-    kWarps * kRing + 2 * M * kWarps * 8 * kTileRows * static_cast<int>(sizeof(float));
+    kWarps * kRingBytes + 2 * M * kWarps * 8 * kTileRows * static_cast<int>(sizeof(float));
 
 // With 1 KiB for what kernels have beside it, on GPUs with 99 KiB for a block.
 static_assert(kStreamBytes<2> + 1024 <= 99 * 1024);
 
-template <int M, int kRing = kRingBytes>
+template <int M>
 struct StreamMemory {
   uint8_t* ring;  // of this warp
   float* sums;    // [2][M][kWarps][8][kTileRows]
   __device__ explicit StreamMemory(uint8_t* memory)
-      : ring(memory + threadIdx.x / kLanes * kRing),
-        sums(reinterpret_cast<float*>(memory + kWarps * kRing)) {}
+      : ring(memory + threadIdx.x / kLanes * kRingBytes),
+        sums(reinterpret_cast<float*>(memory + kWarps * kRingBytes)) {}
   __device__ float* of(int turn, int m, int warp) const {
     return sums + ((turn * M + m) * kWarps + warp) * (8 * kTileRows);
   }
