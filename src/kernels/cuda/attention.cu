@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "kernels/cuda/attend.cuh"
-#include "kernels/cuda/attend_few.cuh"
 #include "kernels/cuda/combine.cuh"
 #include "kernels/cuda/running.cuh"
 #include "kernels/cuda/start.cuh"

@@ -6,8 +6,8 @@
 
 namespace lagoon::kernels::cuda {
 
-// All blocks of a cluster are there, and have come to the same place. Nothing is ordered by it but
-// what a block finds in its own shared memory.
+// All blocks of a cluster are there, and have come to the same place. It orders nothing: of what
+// was written before, only barriers of open_barrier(), which fences them, can be used by others.
 __device__ inline void meet_cluster() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.arrive.relaxed.aligned;\nbarrier.cluster.wait.aligned;" ::
@@ -50,7 +50,7 @@ __device__ inline void wait_for_bytes(uint32_t barrier) {
   do {
     asm volatile(
         "{.reg .pred done;\n"
-        "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], 0;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%1], 0;\n"
         "selp.u32 %0, 1, 0, done;}"
         : "=r"(done)
         : "r"(barrier)

@@ -49,7 +49,7 @@ struct Deal {
 };
 
 // Reads what the choice of experts left: past the first-level cache before wait_for_others(), where
-// that may hold what was there before.
+// that may hold what was there before, unless the choice itself was waited for.
 template <bool kEarly, typename T>
 __device__ __forceinline__ T read_choice(const T* from) {
   return kEarly ? __ldcg(from) : *from;

@@ -42,15 +42,7 @@ __device__ __forceinline__ void wait_for_choice(const Routing& routing) {
     wait_for_others();
     return;
   }
-  if (threadIdx.x == 0) {
-    int32_t made = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-                   : "=r"(made)
-                   : "l"(routing.made)
-                   : "memory");
-    } while (made == 0);
-  }
+  if (threadIdx.x == 0) wait_for(routing.made, 1);
   __syncthreads();
 }
 

@@ -1,4 +1,4 @@
-// What a block of attend_few.cuh has to do: a tile of queries and a chunk of keys. All that rows
+// What a block of attention_few.cu has to do: a tile of queries and a chunk of keys. All that rows
 // and tables say about it is found before other kernels are waited for.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace lagoon::kernels::cuda {
 
-// Of a launch. With four rows of one sequence attention.cu is faster, which reads keys for two sets
-// of queries once.
+// Of a launch. With four rows and more attention.cu was faster; three were not measured.
 inline constexpr int64_t kMostFewRows = 2;
+static_assert(kMostFewRows <= kLanes);  // a lane for each group
 inline constexpr int kFewDim = 128;
 inline constexpr int kMostHeadsOfKey = 32;
 // Eight warps for each of two sets of queries; where there is one, the others copy.
@@ -75,6 +75,7 @@ struct FewTile {
   int chunk_shift = 0;  // positions of a chunk
 
   // A lane for each group: there are no more than rows, and behind the last one they are empty.
+  // Lanes behind those of rows may have a part of the sum, which is no larger than the whole.
   __device__ FewTile(const Attention& a, const FewFactors& factors) {
     constexpr unsigned kAll = 0xffffffffu;
     const int lane = threadIdx.x % kLanes;
@@ -102,7 +103,9 @@ struct FewTile {
     queries = min(kQueryTile, group.rows * per_key_head - first);
     lowest = lowest_position(a.cache.window, position_of(row_of(factors, 0)));
     highest = position_of(row_of(factors, queries - 1));
-    chunk_shift = a.cache.window > 0 ? 7 : 8;  // plan.h
+    // plan.h: full layers stay below the longer chunks, since a cluster has no more blocks.
+    static_assert(chunk_begin(1, 1) == 1 << 7 && chunk_begin(0, kMostCluster) == kMostCluster << 8);
+    chunk_shift = a.cache.window > 0 ? 7 : 8;
     chunk = (lowest >> chunk_shift) + static_cast<int>(blockIdx.z);
   }
   __device__ int chunks() const { return (highest >> chunk_shift) - (lowest >> chunk_shift) + 1; }

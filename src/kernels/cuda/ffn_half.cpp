@@ -14,10 +14,6 @@ namespace {
 
 constexpr Packing kPackings[] = {Packing::kBFloat16, Packing::kFP8, Packing::kNVFP4};
 
-// Layers whose choices do not share a place: more than can have begun at a time.
-constexpr int kMostChoices = 1024;
-static_assert(kRouteZeros + kMostChoices <= kMostArrivals);
-
 struct Sizes {
   int64_t hidden, inner, experts, expert_inner, top_k;
   Sizes(int64_t hidden_size, const FfnLayer& layer)
@@ -96,17 +92,17 @@ void share_and_route(Machine& machine, const CudaState& state, const FfnLayer& l
                      const Sizes& sizes, Buffers& b, const SharedExpert& shared) {
   const Product router = {.matrix = shared.router, .y = b.logits, .y_stride = sizes.experts};
   const Product down = {.matrix = shared.down, .y = shared.y, .y_stride = sizes.hidden};
-  const ExpertTable& table = machine.experts.at(layer.experts.data());
-  b.routing.made = state.arrived() + kRouteZeros + table.ordinal % kMostChoices;
-  const RouteArgs args = route_args(machine, state, layer, sizes, b);
   const Stream stream = machine.stream();
-  if (args.rows <= kStreamedRows && shared_expert_and_route(stream, shared, args)) {
+  RouteArgs args = route_args(machine, state, layer, sizes, b);
+  args.routing.made = state.made(machine.experts.at(layer.experts.data()).ordinal);
+  if (shared_expert_and_route(stream, shared, args)) {
+    b.routing.made = args.routing.made;
     return;
   }
+  args.routing.made = nullptr;
   multiply(stream, &router, 1, shared.x, args.rows);
   route(stream, args);
   activate(machine, shared.gate, shared.up, sizes, b, args.rows);
-  b.routing.made = nullptr;
   b.routing.settled = true;
   multiply(stream, &down, 1, shared.h, args.rows, b.routing.settled);
 }
@@ -153,12 +149,13 @@ int64_t ffn_bytes(const CudaState& state, const FfnLayer& layer) {
 
 Result<void> collect_experts(Machine& machine, const FfnLayer& layer, int64_t hidden) {
   if (layer.experts.empty()) return {};
-  ExpertTable& table = machine.experts[layer.experts.data()];
+  const auto [known, added] = machine.experts.try_emplace(layer.experts.data());
+  ExpertTable& table = known->second;
+  if (added) table.ordinal = static_cast<int>(machine.experts.size()) - 1;
   // Another model's experts may have come to lie at the same place.
   const uint8_t* first = as_matrix(layer.experts[0].gate.get()).view().values;
   if (table.first == first) return {};
-  table = ExpertTable();
-  table.ordinal = static_cast<int>(machine.experts.size()) - 1;
+  table = ExpertTable{.ordinal = table.ordinal};
   table.inner = as_matrix(layer.experts[0].gate.get()).rows();
   std::vector<ExpertView> views;
   for (const SwiGlu& expert : layer.experts) {

@@ -18,6 +18,11 @@ using Bits16 = uint16_t;  // BF16
 // need more, a kernel of its own does what the last block would.
 inline constexpr int64_t kMostArrivals = 16384;
 
+// Places of a state where the choices of layers are announced: more than there are layers under way
+// at a time. Two steps of one layer may not follow each other without a copy or a graph's border
+// between them, which every step begins with.
+inline constexpr int kMostChoices = 1024;
+
 // A packed matrix in device memory.
 struct MatrixView {
   const uint8_t* values = nullptr;
@@ -166,7 +171,7 @@ struct Routing {
   // weights while the product runs.
   bool settled = false;
   // If not null: where a 1 is written as soon as the choice is there, for which the experts wait in
-  // place of the kernel that makes it. A zero before.
+  // place of the kernel that makes it. A zero before, and again after add_routed().
   int32_t* made = nullptr;
 };
 // h[e] = BF16(silu(gate x_r) * (up x_r)) of the expert of each entry e of row r. `most_slots`
@@ -174,7 +179,8 @@ struct Routing {
 void expert_gate_and_up(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                         const Routing& routing, int top_k, int64_t most_slots, const Bits16* x,
                         Bits16* h);
-// y[e] = down h[e], [entries, hidden].
+// y[e] = down h[e], [entries, hidden]. The kernel before lets nobody start until the choice is
+// there, as expert_gate_and_up() does.
 void expert_down(Stream stream, Packing packing, int64_t inner, int64_t hidden,
                  const Routing& routing, int64_t most_slots, const Bits16* h, float* y);
 
@@ -193,8 +199,8 @@ struct RouteArgs {
   float softcap = 0;  // 0: none
   Routing routing;
   int32_t* use = nullptr;
-  // [kRouteZeros] zeros between launches, where a kernel that multiplies with the router, too, has
-  // its blocks meet.
+  // [kRouteZeros] zeros between kernels, where one that multiplies with the router, too, has its
+  // blocks meet.
   int32_t* zeros = nullptr;
 };
 inline constexpr int kRouteZeros = 64 + 8 * 256;
@@ -228,7 +234,8 @@ void gate_and_up(Stream stream, const MatrixView& gate, const MatrixView& up, co
 
 // The shared expert and route() in one kernel: h as gate_and_up() gives it, y = down h and logits
 // with the bits of multiply(). route.routing.made becomes 1 once experts are chosen, which is
-// earlier. Returns false, having done nothing, if that is not for such matrices or this device.
+// earlier. Its blocks wait for each other, so one process may have one backend at work on a device.
+// Returns false, having done nothing, if that is not for such matrices or this device.
 struct SharedExpert {
   MatrixView gate, up, down, router;
   const Bits16* x = nullptr;
@@ -278,6 +285,12 @@ struct Attention {
 };
 // The gated attention output. head_dim is 16, 64 or 128.
 void attend(Stream stream, const Attention& attention);
+
+// ---- attention_few.cu
+
+// The same bits for few rows of FP8 with heads of 128, if that is a kernel for these and this
+// device; else nothing is done, and false is returned. `score`: what makes scores powers of two.
+bool attend_few(Stream stream, const Attention& attention, float score);
 
 // ---- sample.cu
 

@@ -56,7 +56,7 @@ __device__ inline void sort_entries(const int32_t* of_entries, int entries, cons
 // kThreads experts. A lane of a warp has experts that follow each other.
 inline constexpr int kPerLane = kThreads / kLanes;
 
-// What a block that chooses has in shared memory: of its own, or where its weights have passed.
+// What a block that chooses has in shared memory.
 struct RouteMemory {
   // Keys and scores of each lane's experts, the best first, and behind them twice nothing.
   uint2 sorted[kWarps][kPerLane + 2][kLanes];
@@ -308,7 +308,7 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& me
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     const bool real = turn == 1;
-    if (real && !wait()) return;
+    if (real) wait();
     if (row < args.rows) {
       float values[kPerLane];
 #pragma unroll

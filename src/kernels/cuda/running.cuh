@@ -290,7 +290,7 @@ class Running {
         const float up = floorf(largest) - kStart;
         if (moves) minus_base = old - up;
         // 2^-up, exactly.
-        const auto exponent = 127 - static_cast<int>(fminf(up, 127));
+        const auto exponent = 127 - static_cast<int>(fmaxf(fminf(up, 127), -127));
         const float shrink = none ? 0 : __uint_as_float(static_cast<uint32_t>(exponent) << 23);
         shrinks[q] = moves ? shrink : 1;
         sum_[set][q] *= shrinks[q];

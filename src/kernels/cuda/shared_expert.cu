@@ -208,11 +208,11 @@ __device__ __forceinline__ void multiply_shared(const Joint& args, int first, in
   if (threadIdx.x == 0) args.meeting.leave();
 }
 
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads, 2)
     shared_expert_kernel(const __grid_constant__ Joint args,
                          const __grid_constant__ RouteArgs route) {
   const auto block = static_cast<int>(blockIdx.x);
-  let_others_start();
+  let_others_start();  // whoever waits for the choice comes when all of these blocks are there
   if (block > args.routers) {
     multiply_shared(args, block - args.routers - 1, static_cast<int>(gridDim.x) - args.routers - 1);
   } else if (block > 0) {
@@ -220,10 +220,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   } else {
     extern __shared__ uint4 memory[];
     static_assert(sizeof(RouteMemory) <= kBytes);
-    const auto wait = [] {
-      wait_for_others();
-      return true;
-    };
+    const auto wait = [] { wait_for_others(); };
     route_few(
         route, *reinterpret_cast<RouteMemory*>(memory), wait,
         [&](int row, float(&values)[kPerLane]) { take_logits(args, route.experts, row, values); });
@@ -234,6 +231,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+// The experts' blocks come beside these, if both divide the first-level cache alike.
+void divide_for_shared_memory() {
+  static const bool done = [] {
+    if (cudaFuncSetAttribute(shared_expert_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                             100) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());  // a wish
+    }
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
 }  // namespace
 
 bool shared_expert_and_route(Stream stream, const SharedExpert& shared, const RouteArgs& route) {
@@ -241,10 +250,7 @@ bool shared_expert_and_route(Stream stream, const SharedExpert& shared, const Ro
     if (m->packing != kOnly) return false;
   }
   if (!routes_in_a_block(route)) return false;
-  // The experts' blocks come beside these, if both divide the first-level cache alike.
-  static const int divided = cudaFuncSetAttribute(
-      shared_expert_kernel, cudaFuncAttributePreferredSharedMemoryCarveout, 100);
-  static_cast<void>(divided);
+  divide_for_shared_memory();
   // No more blocks than the device holds: they wait for each other.
   const auto held = static_cast<int>(resident_blocks<shared_expert_kernel>(kThreads, kBytes));
   const auto routers = static_cast<int>(blocks_of(shared.router.rows, shared.router.columns));
@@ -258,10 +264,10 @@ bool shared_expert_and_route(Stream stream, const SharedExpert& shared, const Ro
   joint.routers = routers;
   joint.meeting = {route.zeros + kLine, others};
   joint.logits = reinterpret_cast<uint32_t*>(route.zeros + 2 * kLine);
-  static_assert(2 * kLine + kWarps * kThreads <= kRouteZeros && kRouteZeros <= kMostArrivals);
-  start(stream, shared_expert_kernel, dim3(static_cast<unsigned>(1 + routers + others)), kThreads,
-        kBytes, joint, route);
-  return true;
+  static_assert(2 * kLine + kWarps * kThreads == kRouteZeros && kRouteZeros <= kMostArrivals);
+  // If it does not start, nobody may wait for its choice.
+  return start(stream, shared_expert_kernel, dim3(static_cast<unsigned>(1 + routers + others)),
+               kThreads, kBytes, joint, route) == cudaSuccess;
 }
 
 }  // namespace lagoon::kernels::cuda

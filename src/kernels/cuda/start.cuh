@@ -1,8 +1,9 @@
 // Starting kernels so that the next one's first blocks may be there before the last one's last are
 // done (programmatic dependent launch: CUDA C++ Programming Guide). What a kernel reads of others,
 // and what it writes, comes after wait_for_others(). Before that it may read weights; rows and page
-// tables of the step, which were there before its first kernel; and what a product that `settles`
-// has waited for (launch.h), the last two past the first-level cache.
+// tables of the step, which were there before its first kernel; and the choice of experts once the
+// kernel before it let nobody start until that was there: the last two past the first-level cache.
+// The experts' gate and up wait for the choice itself (Routing::made), and for others at their end.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -43,6 +44,16 @@ __device__ inline bool last_to_come(int32_t* counter, int blocks) {
   return last;
 }
 
+// Until `place` is at least `least`: then what was written before it became so can be read. The
+// last look alone empties the first-level cache.
+__device__ inline void wait_for(const int32_t* place, int least) {
+  int32_t value = 0;
+  do {
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(place) : "memory");
+  } while (value < least);
+  asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(value) : "l"(place) : "memory");
+}
+
 // Blocks of one kernel that wait for what each other wrote. All have to be on the device together:
 // no more than resident_blocks(). `counter` is zero between kernels: the last one to leave sets it
 // back. What others wrote is read with plain loads after wait_for_all() and, by threads that meet
@@ -56,12 +67,7 @@ struct Meeting {
     asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(counter) : "memory");
   }
   // By one thread of each block that has arrived.
-  __device__ void wait_for_all() const {
-    int32_t come = 0;
-    do {
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(come) : "l"(counter) : "memory");
-    } while (come < blocks);
-  }
+  __device__ void wait_for_all() const { wait_for(counter, blocks); }
   // By the same thread, at the block's end.
   __device__ void leave() const {
     if (atomicAdd(counter, 1) == 2 * blocks - 1) *counter = 0;
@@ -81,9 +87,10 @@ inline bool starts_early() {
   return early;
 }
 
+// The runtime keeps an error, too, for Device::check().
 template <typename... Parameters, typename... Arguments>
-void start(Stream stream, void (*kernel)(Parameters...), dim3 grid, unsigned threads,
-           size_t shared_bytes, Arguments&&... arguments) {
+cudaError_t start(Stream stream, void (*kernel)(Parameters...), dim3 grid, unsigned threads,
+                  size_t shared_bytes, Arguments&&... arguments) {
   cudaLaunchAttribute early = {};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
@@ -94,8 +101,7 @@ void start(Stream stream, void (*kernel)(Parameters...), dim3 grid, unsigned thr
   config.stream = stream;
   config.attrs = &early;
   config.numAttrs = starts_early() ? 1 : 0;
-  // The runtime keeps an error for Device::check().
-  static_cast<void>(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...));
+  return cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...);
 }
 
 // Lets a kernel have so much shared memory; the processors of the device.

@@ -103,7 +103,7 @@ Result<void> CudaState::take_memory() {
   uint8_t* taps = take(owned_, step_bytes * shape.taps);
   uint8_t* rotations = take(owned_, kRopes * shape.max_rows * kMostPairs * 2 * 4);
   uint8_t* proposals = take(owned_, int64_t{shape.sequences} * shape.max_rows * 4);
-  uint8_t* arrived = take(owned_, kMostArrivals * 4);
+  uint8_t* arrived = take(owned_, (kMostArrivals + kMostChoices) * 4);
   if (residual == nullptr || taps == nullptr || rotations == nullptr || proposals == nullptr ||
       arrived == nullptr) {
     return none;
@@ -113,7 +113,7 @@ Result<void> CudaState::take_memory() {
   rotations_ = reinterpret_cast<float*>(rotations);
   proposals_ = reinterpret_cast<int32_t*>(proposals);
   arrived_ = reinterpret_cast<int32_t*>(arrived);
-  device_.check(cudaMemsetAsync(arrived, 0, kMostArrivals * 4, device_.stream()),
+  device_.check(cudaMemsetAsync(arrived, 0, (kMostArrivals + kMostChoices) * 4, device_.stream()),
                 "clearing memory");
   return {};
 }

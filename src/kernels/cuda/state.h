@@ -81,6 +81,8 @@ class CudaState final : public State {
 
   // [kMostArrivals] zeros between launches, for one kernel after the other (last_to_come()).
   int32_t* arrived() const { return arrived_; }
+  // Where the choice of a layer is announced (Routing::made); `ordinal`: of its table.
+  int32_t* made(int ordinal) const { return arrived_ + kMostArrivals + ordinal % kMostChoices; }
 
   // [max_rows, hidden], and [taps, max_rows, hidden].
   float* residual() const { return residual_; }
@@ -107,7 +109,7 @@ class CudaState final : public State {
   std::vector<const Rope*> ropes_;  // whose rotations are there
   size_t next_rope_ = 0;
   int32_t* proposals_ = nullptr;  // [sequences * max_rows]
-  int32_t* arrived_ = nullptr;    // [kMostArrivals]
+  int32_t* arrived_ = nullptr;    // [kMostArrivals + kMostChoices]
   Upload upload_, draws_, context_;
   Download drawn_;
   RowsView view_;

@@ -6,9 +6,11 @@
 namespace lagoon::kernels::cuda {
 namespace {
 
-// Products by `grid` blocks, of which this is `first`.
 template <Packing P>
-__device__ __forceinline__ void multiply_tiles(const Products& args, int first, int grid) {
+__global__ void __launch_bounds__(kThreads, 2)
+    product_kernel(const __grid_constant__ Products args) {
+  const auto first = static_cast<int>(blockIdx.x);
+  const auto grid = static_cast<int>(gridDim.x);
   using Weights = WeightStream<P, 1>;
   extern __shared__ uint4 memory[];
   const StreamMemory<1> shared(reinterpret_cast<uint8_t*>(memory));
@@ -65,12 +67,6 @@ __device__ __forceinline__ void multiply_tiles(const Products& args, int first, 
   }
 }
 
-template <Packing P>
-__global__ void __launch_bounds__(kThreads, 2)
-    product_kernel(const __grid_constant__ Products args) {
-  multiply_tiles<P>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
-}
-
 // Of the dense or shared feed-forward, for up to kStreamedRows rows.
 struct GateArgs {
   MatrixView gate, up;
@@ -80,9 +76,10 @@ struct GateArgs {
   int blocks = 0;  // that h takes
 };
 
-// h by `grid` blocks, of which this is `first`.
 template <Packing P>
-__device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, int grid) {
+__global__ void __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant__ GateArgs args) {
+  const auto first = static_cast<int>(blockIdx.x);
+  const auto grid = static_cast<int>(gridDim.x);
   using Weights = WeightStream<P, 2>;
   extern __shared__ uint4 memory[];
   const StreamMemory<2> shared(reinterpret_cast<uint8_t*>(memory));
@@ -130,11 +127,6 @@ __device__ __forceinline__ void activate_tiles(const GateArgs& args, int first, 
         shared.of(turn % 2, 1, first_warp), static_cast<int>(args.rows), [](int r) { return r; },
         args.h);
   }
-}
-
-template <Packing P>
-__global__ void __launch_bounds__(kThreads, 2) gate_kernel(const __grid_constant__ GateArgs args) {
-  activate_tiles<P>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
 }
 
 unsigned smaller(unsigned held, int blocks) {

@@ -20,7 +20,7 @@ class WeightStream {
   // Of all matrices: 16 bytes a lane, so that one address does for values and scales.
   static constexpr int kScaleBytes = P == Packing::kNVFP4 ? 512 : 0;
   static constexpr int kStageBytes = M * kValueBytes + kScaleBytes;
-  // One is being read; of BF16 the others are whole units.
+  // One is being read; the others are whole units.
   static constexpr int kStages = P != Packing::kNVFP4 ? 8 / M + 1 : M == 1 ? 6 : 4;
   static constexpr int kPerUnit = static_cast<int>(unit_bytes(P) / kValueBytes);
   static_assert(kStages * kStageBytes <= kRingBytes);
@@ -51,11 +51,11 @@ class WeightStream {
   // in hand are all under way the next; where it leaves no units, nothing is copied.
   template <typename Next>
   __device__ __forceinline__ void fill(const Next& next) {
-    constexpr int kTogether = (kStages - 1) % kPerUnit == 0 ? kPerUnit : kStages - 1;
+    static_assert((kStages - 1) % kPerUnit == 0);
 #pragma unroll 1  // little code, which has to be fetched each time
-    for (int stage = 0; stage < kStages - 1; stage += kTogether) {
+    for (int stage = 0; stage < kStages - 1; stage += kPerUnit) {
 #pragma unroll
-      for (int i = 0; i < kTogether; ++i) feed(ring_ + (stage + i) * kStageBytes, i, next);
+      for (int i = 0; i < kPerUnit; ++i) feed(ring_ + (stage + i) * kStageBytes, i, next);
     }
   }
 

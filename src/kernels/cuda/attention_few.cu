@@ -6,8 +6,6 @@
 // - The chunks of a tile and key head are a cluster of blocks. They give each other their results
 //   through shared memory and meet once: then each block combines the chunks of up to four queries.
 // - What rows and tables say is found before other kernels are waited for.
-#pragma once
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -19,6 +17,7 @@
 #include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
+namespace {
 
 using FewRunning = Running<kFewDim, true, 1, true>;
 
@@ -45,8 +44,8 @@ struct FewShared {
 // The keys of a chunk by a warp, for one set of queries: `blocks` of them, which may be none, or
 // less if there is no such set. What it leaves stands where keys were, so all warps have to be done
 // with them first.
-__device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, const uint2* queries,
-                                       const FewShared& shared, int set, int blocks, int window) {
+__device__ void attend_few_keys(const FewKeys& keys, uint8_t* memory, const uint2* queries,
+                                const FewShared& shared, int set, int blocks, int window) {
   using Memory = FewMemory;
   const int warp = threadIdx.x / kLanes % kAttendWarps;
   uint8_t* own = memory + warp * Memory::kOfWarp;
@@ -75,8 +74,8 @@ __device__ inline void attend_few_keys(const FewKeys& keys, uint8_t* memory, con
 
 // Adds the warps' results in order, and gives them to the blocks that combine the chunks of their
 // queries: a thread has a quad, those of a warp have the same two queries.
-__device__ inline void give_results(const uint8_t* memory, int queries, const FewFactors& factors,
-                                    uint32_t results, uint32_t barrier, int chunks) {
+__device__ void give_results(const uint8_t* memory, int queries, const FewFactors& factors,
+                             uint32_t results, uint32_t barrier, int chunks) {
   using Memory = FewMemory;
   constexpr unsigned kAll = 0xffffffffu;
   const unsigned thread = threadIdx.x;
@@ -123,7 +122,7 @@ __device__ inline void give_results(const uint8_t* memory, int queries, const Fe
 }
 
 // The chunks of a query in order; sums over keys, and the sum of probabilities.
-__device__ inline float2 combine_results(const uint8_t* results, int seen, int pair, float& sum) {
+__device__ float2 combine_results(const uint8_t* results, int seen, int pair, float& sum) {
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = threadIdx.x % kMostCluster;
   float2 stat = make_float2(-INFINITY, 0);
@@ -138,7 +137,7 @@ __device__ inline float2 combine_results(const uint8_t* results, int seen, int p
   stat.x = exp2f(stat.x - base_or_zero(top));
   sum = 0;
   float2 out = {};
-  float2 value;
+  float2 value = {};
 #pragma unroll 1
   for (int c = 0; c < seen; ++c) {
     value = *reinterpret_cast<const float2*>(results + c * FewMemory::kResult + pair * 8);
@@ -150,8 +149,8 @@ __device__ inline float2 combine_results(const uint8_t* results, int seen, int p
   return seen == 1 ? value : out;  // a single result stays as it is, down to the sign of a zero
 }
 
-__device__ inline FewTarget find_target(const Attention& a, const FewTile& tile,
-                                        const FewFactors& factors, int slot) {
+__device__ FewTarget find_target(const Attention& a, const FewTile& tile, const FewFactors& factors,
+                                 int slot) {
   const int query = static_cast<int>(blockIdx.z) + slot * factors.cluster.divisor;
   if (query >= tile.queries) return {};
   const FewQuery target(tile, factors, query);
@@ -168,15 +167,14 @@ __device__ inline FewTarget find_target(const Attention& a, const FewTile& tile,
 }
 
 // Bytes of results that come for a block.
-__device__ inline int result_bytes(const FewTile& tile, const FewFactors& factors) {
+__device__ int result_bytes(const FewTile& tile, const FewFactors& factors) {
   const int behind = tile.queries + factors.cluster.divisor - 1 - static_cast<int>(blockIdx.z);
   return factors.cluster.quotient(behind) * tile.chunks() * (kFewDim * 4 + 8);
 }
 
 // The output of a query by the threads that have it.
-__device__ inline void finish_query(const Attention& a, const FewFactors& factors,
-                                    const FewShared& shared, const uint8_t* memory,
-                                    uint32_t barrier, const FewTarget& target) {
+__device__ void finish_query(const Attention& a, const FewFactors& factors, const FewShared& shared,
+                             const uint8_t* memory, uint32_t barrier, const FewTarget& target) {
   if (target.seen == 0) return;
   const int pair = threadIdx.x % (kFewDim / 2);
   float2 gates = make_float2(shared.gates[target.query], 0);
@@ -196,8 +194,8 @@ __device__ inline void finish_query(const Attention& a, const FewFactors& factor
 // ---- The kernel
 
 // Zeros behind the last head, where rows are wider.
-__device__ inline void zero_behind_heads(const Attention& a, const FewTile& tile,
-                                         const FewFactors& factors) {
+__device__ void zero_behind_heads(const Attention& a, const FewTile& tile,
+                                  const FewFactors& factors) {
   const auto size = static_cast<int>(a.heads) * kFewDim;
   const auto width = static_cast<int>(padded(size));
   if (width == size || blockIdx.y != gridDim.y - 1 || blockIdx.z != 0) return;
@@ -275,7 +273,7 @@ __global__ void __launch_bounds__(kFewThreads, 2)
 
 // ---- Launching
 
-inline cudaLaunchAttribute cluster_attribute(int blocks) {
+cudaLaunchAttribute cluster_attribute(int blocks) {
   cudaLaunchAttribute attribute = {};
   attribute.id = cudaLaunchAttributeClusterDimension;
   attribute.val.clusterDim = {.x = 1, .y = 1, .z = static_cast<unsigned>(blocks)};
@@ -284,13 +282,18 @@ inline cudaLaunchAttribute cluster_attribute(int blocks) {
 
 // Whether the device runs clusters of so many blocks. More than eight are not promised, nor is each
 // number.
-inline bool runs_clusters_of(int blocks) {
+bool runs_clusters_of(int blocks) {
   static const std::array<bool, kMostCluster + 1> runs = [] {
     std::array<bool, kMostCluster + 1> out = {};
     if (!starts_early()) return out;
-    one_block_each<attend_few_kernel>(FewMemory::kBytes);
-    static_cast<void>(
-        cudaFuncSetAttribute(attend_few_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1));
+    // Where either is refused there is no such kernel; no error is left behind for Device::check().
+    if (cudaFuncSetAttribute(attend_few_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             FewMemory::kBytes) != cudaSuccess ||
+        cudaFuncSetAttribute(attend_few_kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
+                             1) != cudaSuccess) {
+      static_cast<void>(cudaGetLastError());
+      return out;
+    }
     for (int size = kLeastCluster; size <= kMostCluster; ++size) {
       cudaLaunchAttribute attribute = cluster_attribute(size);
       cudaLaunchConfig_t config = {};
@@ -311,15 +314,15 @@ inline bool runs_clusters_of(int blocks) {
   return runs[static_cast<size_t>(blocks)];
 }
 
-// Whether it was started; else it is not for this kernel.
-inline bool attend_few(Stream stream, const Attention& a, float score) {
+}  // namespace
+
+bool attend_few(Stream stream, const Attention& a, float score) {
   const int per_key_head = a.heads / a.cache.kv_heads;
   const int chunks = a.most_tile_chunks;
   // Results of 13 to 15 chunks would be too many for two queries a block.
   const int cluster = chunks > 12 ? kMostCluster : std::max(chunks, kLeastCluster);
   if (!a.cache.fp8 || a.cache.head_dim != kFewDim || a.row_count > kMostFewRows ||
       a.row_count != a.rows.rows || per_key_head > kMostHeadsOfKey || chunks > cluster ||
-      ceil_divide(kQueryTile, cluster) * chunks > FewMemory::kMostResults ||
       !runs_clusters_of(cluster)) {
     return false;
   }
