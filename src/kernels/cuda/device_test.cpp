@@ -387,27 +387,5 @@ TEST_F(GpuTest, BitsOfALayerDoNotDependOnTheNumberOfRows) {
   }
 }
 
-// The same of the full-size model's widths and few positions, short enough for compute-sanitizer:
-// one and two rows take kernels of their own.
-TEST_F(GpuTest, FewRowsOfFullWidthGiveTheBitsOfMore) {
-  for (const Shape& shape : {kSliding, kFull}) {
-    Runner device(gpu(), shape, CacheType::kFP8, 700, 300);
-    device.run(0, 300, false);
-    for (const int first : {300, 520}) {
-      if (first > 300) device.run(300, first - 300, false);
-      const std::vector<float> together = device.run(first, 3);
-      for (const int size : {1, 2}) {
-        const std::vector<float> some = device.run(first, size);
-        for (int r = 0; r < size; ++r) {
-          const std::span<const float> a = row_of(some, r);
-          const std::span<const float> b = row_of(together, r);
-          EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size_bytes()), 0)
-              << shape.name << ", position " << first + r << ", " << size << " rows";
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 }  // namespace lagoon::kernels::cuda

@@ -14,8 +14,8 @@ namespace lagoon::kernels::cuda {
 using Stream = CUstream_st*;
 using Bits16 = uint16_t;  // BF16
 
-// Counters of a state for last_to_come(): of tiles and key heads, or of rows. Where a launch would
-// need more, a kernel of its own does what the last block would.
+// Counters of a state where a kernel's blocks meet: of tiles and key heads, or of rows. Where a
+// launch would need more, a kernel of its own does what the last block would.
 inline constexpr int64_t kMostArrivals = 16384;
 
 // Places of a state where the choices of layers are announced: more than there are layers under way

@@ -56,8 +56,7 @@ __global__ void __launch_bounds__(kThreads)
     route_few_kernel(const __grid_constant__ RouteArgs args) {
   __shared__ RouteMemory memory;
   let_others_start();
-  const auto wait = [] { wait_for_others(); };
-  route_few(args, memory, wait,
+  route_few(args, memory,
             [&](int row, float(&values)[kPerLane]) { load_logits(args, row, values); });
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/plan.h"
+#include "kernels/cuda/start.cuh"
 
 namespace lagoon::kernels::cuda {
 
@@ -292,13 +293,12 @@ __device__ __forceinline__ void sort_few(const RouteArgs& args, const KnownExper
   }
 }
 
-// The experts of up to kWarps rows and their order, by one block. wait() comes before the logits,
-// of which logits_of(row, values) gives a lane those of its experts. What is before counts for
-// nothing: it goes through all this once, since code that was not run would be cold, and writes
-// nothing.
-template <typename Wait, typename LogitsOf>
+// The experts of up to kWarps rows and their order, by one block that has waited for nobody yet:
+// logits_of(row, values) gives a lane the logits of its experts. Before it waits it goes through
+// all this once for nothing, since code that was not run would be cold, and writes nothing.
+template <typename LogitsOf>
 __device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& memory,
-                                          const Wait& wait, const LogitsOf& logits_of) {
+                                          const LogitsOf& logits_of) {
   const int row = static_cast<int>(threadIdx.x) / kLanes;
   const KnownExperts known(args);
   memory.choices[threadIdx.x] = make_uint2(0, 0);
@@ -308,7 +308,7 @@ __device__ __forceinline__ void route_few(const RouteArgs& args, RouteMemory& me
 #pragma unroll 1
   for (int turn = 0; turn < 2; ++turn) {
     const bool real = turn == 1;
-    if (real) wait();
+    if (real) wait_for_others();
     if (row < args.rows) {
       float values[kPerLane];
 #pragma unroll

@@ -116,9 +116,9 @@ __device__ __forceinline__ void multiply_router(const Joint& args, int first, in
   }
 }
 
-// Gate, up and down by `grid` blocks, of which this is `first`. One loop for all, twice gone
-// through, since code that has not run is cold: an item is a tile of both gate and up, then a pair
-// of tiles of down, of which the last is read twice if there is no other.
+// Gate, up and down by `grid` blocks, of which this is `first`. One loop for both phases, since
+// code that has not run is cold: an item is a tile of both gate and up, then a pair of tiles of
+// down, of which the last is read twice if there is no other.
 __device__ __forceinline__ void multiply_shared(const Joint& args, int first, int grid) {
   using Weights = WeightStream<kOnly, 2>;
   extern __shared__ uint4 memory[];
@@ -220,9 +220,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   } else {
     extern __shared__ uint4 memory[];
     static_assert(sizeof(RouteMemory) <= kBytes);
-    const auto wait = [] { wait_for_others(); };
     route_few(
-        route, *reinterpret_cast<RouteMemory*>(memory), wait,
+        route, *reinterpret_cast<RouteMemory*>(memory),
         [&](int row, float(&values)[kPerLane]) { take_logits(args, route.experts, row, values); });
     // The block's threads have met after what they wrote.
     if (threadIdx.x == 0) {

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -42,9 +43,9 @@ class SharedExpertGpu : public GpuTest {
     down_ = pack(sizes.hidden, sizes.inner);
     router_ = pack(sizes.experts, sizes.hidden);
     device_->scratch.clear();
-    // The last row is all zeros, so that its logits are, too, and all experts equal.
+    // The last of several rows is all zeros, so that its logits are, too, and all experts equal.
     std::vector<Bits16> x(static_cast<size_t>(rows * padded(sizes.hidden)), 0);
-    for (int r = 0; r + 1 < rows || (rows == 1 && r == 0); ++r) {
+    for (int r = 0; r < std::max(1, rows - 1); ++r) {
       for (int64_t i = 0; i < sizes.hidden; ++i) {
         x[r * padded(sizes.hidden) + i] = numeric::to_bfloat16(random.normal()).bits;
       }

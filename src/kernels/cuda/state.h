@@ -79,7 +79,8 @@ class CudaState final : public State {
   Download& drawn() { return drawn_; }
   Upload& context() { return context_; }
 
-  // [kMostArrivals] zeros between launches, for one kernel after the other (last_to_come()).
+  // [kMostArrivals] zeros between kernels, where the blocks of one after the other count themselves
+  // and, of the shared expert, leave logits.
   int32_t* arrived() const { return arrived_; }
   // Where the choice of a layer is announced (Routing::made); `ordinal`: of its table.
   int32_t* made(int ordinal) const { return arrived_ + kMostArrivals + ordinal % kMostChoices; }
